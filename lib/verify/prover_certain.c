@@ -210,12 +210,6 @@ static const struct ws_checksum *find_before(const struct prover_server *s, unsi
 	return NULL;
 }
 
-static bool gives(const struct ws_prediction *is, const struct ws_checksum *found)
-{
-	return found && (strcasecmp(is->checksum, found->text) == 0 ||
-	                 (is->rewritten[0] && strcasecmp(is->rewritten, found->text) == 0));
-}
-
 /* Was, or is, the parameter what these files must give? */
 static bool equals_start(const struct ws_prover *p, const struct prover_server *s, size_t param,
                          unsigned rank, const struct ws_checksum *found)
@@ -226,7 +220,8 @@ static bool equals_start(const struct ws_prover *p, const struct prover_server *
 	struct ws_prediction is;
 	return dir && predict_start(p, s, dir, param, rank, &is) == 0 &&
 	       is.state == WS_PREDICT_KNOWN && !is.constant &&
-	       (gives(&is, found) || gives(&is, before));
+	       (prover_gives(is.checksum, is.rewritten, found) ||
+	        (before && prover_gives(is.checksum, is.rewritten, before)));
 }
 
 bool prover_accuses(const struct ws_prover *p, const struct prover_server *s, size_t param,

@@ -34,11 +34,16 @@ struct comparing {
 	const char *unlike, *unlike_at;
 };
 
+bool prover_gives(const char *checksum, const char *rewritten, const struct ws_checksum *found)
+{
+	return strcasecmp(checksum, found->text) == 0 ||
+	       (*rewritten && strcasecmp(rewritten, found->text) == 0);
+}
+
 bool prover_same(const struct prover_cell *cell, const struct ws_checksum *found)
 {
 	return cell->state == WS_PREDICT_KNOWN &&
-	       (strcasecmp(cell->checksum, found->text) == 0 ||
-	        (cell->rewritten[0] && strcasecmp(cell->rewritten, found->text) == 0));
+	       prover_gives(cell->checksum, cell->rewritten, found);
 }
 
 /* With pipeline stages, ranks of one stage follow each other. */

@@ -99,6 +99,8 @@ void prover_cause(const struct prover_server *s, size_t param, const struct ws_c
 const struct ws_checksum *prover_find(const struct ws_checksum_rank *rank, const char *name);
 /* The tensor-parallel rank of a rank of the reply. */
 unsigned prover_tp_rank(const struct prover_table *t, const struct ws_checksum_rank *rank);
+/* Is it one of the two? Both as in predict.h. */
+bool prover_gives(const char *checksum, const char *rewritten, const struct ws_checksum *found);
 bool prover_same(const struct prover_cell *cell, const struct ws_checksum *found);
 
 #endif

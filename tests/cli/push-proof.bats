@@ -118,7 +118,8 @@ answers() {
 
 @test "block FP8 is proven as sent, and as a Blackwell server rewrites it" {
 	ck=$PWD/fp8
-	/usr/bin/python3 -S "$repo/tests/cli/small_model.py" llama "$ck" --fp8 --block 128 --head 128
+	/usr/bin/python3 -S "$repo/tests/cli/small_model.py" llama "$ck" --fp8 --block 128 \
+		--head 128
 	/usr/bin/python3 -S "$repo/tests/cli/numbers.py" tame "$ck/model.safetensors"
 	for rank in 0 1; do
 		wsync-list-weights "$ck" --runtime --tp 2 --rank "$rank" --json \

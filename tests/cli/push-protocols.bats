@@ -21,7 +21,8 @@ expect_steps() {
 	safetensors small.safetensors a:BF16:8,8
 	endpoint real --lineage session --busy 2
 	local post="curl -sS -d" real=$url
-	local hold="$post {} $real/continue_generation; $post '{\"mode\":\"retract\"}' $real/pause_generation"
+	local hold="$post {} $real/continue_generation
+$post '{\"mode\":\"retract\"}' $real/pause_generation"
 	local free="$post '{\"mode\":\"abort\"}' $real/pause_generation"
 	local meddle="if path == '/update_weights_from_distributed': run(args[0])
 if path == '/flush_cache' and nth == int(args[2]): run(args[1])"
