@@ -6,6 +6,7 @@
 #include "gloo_wire.h"
 #include "test.h"
 
+#include <poll.h>
 #include <pthread.h>
 
 /* What torch 2.6 at 127.0.0.1:33687, host name "vm", published as a rank of two. */
@@ -271,10 +272,8 @@ static void *make_bytes(void *arg)
 	return NULL;
 }
 
-TEST(consumers_of_the_ring_see_all_bytes_at_their_own_pace)
+static void read_all(struct ws_flow *f)
 {
-	struct ws_flow *f;
-	assert_int_equal(ws_flow_open(5000, 2, &f, NULL), 0);
 	pthread_t producer;
 	assert_int_equal(pthread_create(&producer, NULL, make_bytes, f), 0);
 	size_t seen[2] = { 0, 0 };
@@ -292,13 +291,44 @@ TEST(consumers_of_the_ring_see_all_bytes_at_their_own_pace)
 		}
 	}
 	pthread_join(producer, NULL);
+}
+
+TEST(consumers_of_the_ring_see_all_bytes_at_their_own_pace)
+{
+	struct ws_flow *f = NULL;
+	assert_int_equal(ws_flow_open(&f, 5000, 2, NULL), 0);
+	read_all(f);
+	ws_flow_close(f);
+}
+
+TEST(a_ring_is_empty_and_works_when_it_is_used_again)
+{
+	const struct ws_err why = { .code = WS_EINPUT };
+	struct ws_flow *f = NULL;
+	void *room, *again;
+	const void *at;
+	assert_int_equal(ws_flow_open(&f, 5000, 2, NULL), 0);
+	ws_flow_room(f, &room);
+	ws_flow_commit(f, 100);
+	ws_flow_fail(f, &why);
+	ws_flow_stop(f);
+	assert_int_equal(ws_flow_open(&f, 5000, 2, NULL), 0);
+	assert_int_equal(ws_flow_failed(f, NULL), 0);
+	assert_int_equal(ws_flow_peek(f, 0, &at), 0);
+	assert_int_equal(poll(&(struct pollfd){ .fd = ws_flow_fd(f), .events = POLLIN }, 1, 0), 0);
+	assert_int_equal(ws_flow_room(f, &again), 8192);
+	assert_ptr_equal(room, again);
+	read_all(f);
+	assert_int_equal(ws_flow_open(&f, 5000, 1, NULL), 0);
+	assert_int_equal(ws_flow_open(&f, 9000, 1, NULL), 0);
+	assert_int_equal(ws_flow_room(f, &again), 12288);
 	ws_flow_close(f);
 }
 
 TEST(a_stopped_producer_gives_up)
 {
-	struct ws_flow *f;
-	assert_int_equal(ws_flow_open(4096, 1, &f, NULL), 0);
+	struct ws_flow *f = NULL;
+	assert_int_equal(ws_flow_open(&f, 4096, 1, NULL), 0);
 	pthread_t producer;
 	assert_int_equal(pthread_create(&producer, NULL, make_bytes, f), 0);
 	ws_flow_stop(f);

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -49,13 +50,18 @@ out:
 	return ring == MAP_FAILED ? NULL : ring;
 }
 
-int ws_flow_open(size_t bytes, unsigned n_consumers, struct ws_flow **out, struct ws_err *err)
+static size_t whole_pages(size_t bytes)
 {
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	return bytes ? (bytes + page - 1) / page * page : page;
+}
+
+static int open_new(struct ws_flow **out, size_t bytes, unsigned n_consumers, struct ws_err *err)
+{
 	struct ws_flow *f = calloc(1, sizeof *f + n_consumers * sizeof f->tails[0]);
 	if (!f)
 		return ws_oom(err);
-	f->size = bytes ? (bytes + page - 1) / page * page : page;
+	f->size = whole_pages(bytes);
 	f->n_tails = n_consumers;
 	f->fd = -1;
 	pthread_mutex_init(&f->lock, NULL);
@@ -86,6 +92,21 @@ void ws_flow_close(struct ws_flow *f)
 	pthread_cond_destroy(&f->room);
 	pthread_mutex_destroy(&f->lock);
 	free(f);
+}
+
+int ws_flow_open(struct ws_flow **flow, size_t bytes, unsigned n_consumers, struct ws_err *err)
+{
+	struct ws_flow *f = *flow;
+	if (!f || f->size != whole_pages(bytes) || f->n_tails != n_consumers) {
+		ws_flow_close(f);
+		*flow = NULL;
+		return open_new(flow, bytes, n_consumers, err);
+	}
+	ws_flow_heard(f);
+	f->stopped = f->failed = false;
+	f->head = 0;
+	memset(f->tails, 0, n_consumers * sizeof f->tails[0]);
+	return 0;
 }
 
 static size_t room_of(const struct ws_flow *f)

@@ -14,8 +14,11 @@
 
 struct ws_flow; /* opaque */
 
-/* Rounds bytes up to whole pages. Without consumers committed data is dropped at once. */
-int ws_flow_open(size_t bytes, unsigned n_consumers, struct ws_flow **out, struct ws_err *err);
+/* Rounds bytes up to whole pages. Without consumers committed data is dropped at once. *f is NULL,
+ * or the ring of an earlier use, whose producer has ended. A ring of the same size and number of
+ * consumers is emptied and used again: to touch fresh memory costs as much as to fill it. After a
+ * failure *f is NULL. */
+int ws_flow_open(struct ws_flow **f, size_t bytes, unsigned n_consumers, struct ws_err *err);
 void ws_flow_close(struct ws_flow *f); /* NULL is fine; the producer must have ended */
 
 size_t ws_flow_room(struct ws_flow *f, void **at); /* 0: full */

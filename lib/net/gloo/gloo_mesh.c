@@ -365,6 +365,7 @@ void ws_gloo_close(struct ws_gloo *g)
 	}
 	for (size_t i = 0; i < WS_GLOO_ENTRANTS; i++)
 		close_fd(g->entrants[i].fd);
+	ws_flow_close(g->flow);
 	close_fd(g->listener);
 	close_fd(g->epoll);
 	close_fd(g->wake);

@@ -78,6 +78,7 @@ struct ws_gloo {
 	_Atomic uint64_t progress, sent;
 	_Atomic int64_t first_byte;
 	uint32_t tag;                   /* tag of the next item */
+	struct ws_flow *flow;           /* of the last call that needed one; NULL */
 	bool broken;                    /* a call failed: the state of the other ranks is unknown */
 	struct ws_gloo_entrant entrants[WS_GLOO_ENTRANTS];
 };

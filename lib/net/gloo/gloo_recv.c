@@ -341,7 +341,10 @@ static int prepare(struct receiving *r, struct ws_err *err)
 	}
 	const size_t bytes =
 		r->n_out || r->g->ring_bytes < LEAF_RING ? r->g->ring_bytes : LEAF_RING;
-	return ring ? ws_flow_open(bytes, r->n_out, &r->ring, err) : 0;
+	if (ring && ws_flow_open(&r->g->flow, bytes, r->n_out, err))
+		return -1;
+	r->ring = ring ? r->g->flow : NULL;
+	return 0;
 }
 
 int ws_gloo_recv(struct ws_gloo *g, unsigned root, const struct ws_gloo_sink *items, size_t n,
@@ -374,7 +377,6 @@ int ws_gloo_recv(struct ws_gloo *g, unsigned root, const struct ws_gloo_sink *it
 		if (is_kept(r, i))
 			free(r->items[i].mem);
 	free(r->items);
-	ws_flow_close(r->ring);
 	free(r);
 	return rc;
 }

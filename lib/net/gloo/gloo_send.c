@@ -21,8 +21,7 @@
 
 enum {
 	TILE = 1024 * 1024,
-	/* its pages are touched again in every call: a larger ring costs more than it gains */
-	RING = 8 * TILE,
+	RING = 8 * TILE,            /* computed bytes that the slowest child has not taken */
 	FINISH_S = 10,     /* limit for finishing the begun items of a failed call */
 	FINISH_STALL_S = 1,
 	FINISH_SLICE_MS = 20,
@@ -95,8 +94,9 @@ static int start_producer(struct sending *s, struct ws_err *err)
 	if (!has_made_bytes(s->items, s->source.n_items))
 		return 0;
 	const size_t ring = s->g->ring_bytes < RING ? s->g->ring_bytes : RING;
-	if (ws_flow_open(ring, s->n_out, &s->call.flow, err))
+	if (ws_flow_open(&s->g->flow, ring, s->n_out, err))
 		return -1;
+	s->call.flow = s->g->flow;
 	s->tile = ring / 4 < TILE ? ring / 4 + 1 : TILE;
 	s->producing = ws_thread_start(&s->producer, produce, s, err) == 0;
 	return s->producing ? 0 : ws_err_wrap(err, "gloo");
@@ -108,7 +108,6 @@ static void stop_producer(struct sending *s)
 		ws_flow_stop(s->call.flow);
 		pthread_join(s->producer, NULL);
 	}
-	ws_flow_close(s->call.flow);
 }
 
 /* ---- the source of the children's streams ---- */
