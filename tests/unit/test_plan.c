@@ -334,6 +334,84 @@ static void check_members(const struct ws_plan *p)
 	}
 }
 
+/* "a b | c" again, after the buckets from `first` on were cut for this size. */
+static void assert_recut(struct ws_plan *p, size_t first, uint64_t size, const char *want)
+{
+	const uint64_t digest = p->digest;
+	assert_int_equal(ws_plan_recut(p, first, size, NULL), 0);
+	assert_order(p, want);
+	assert_true(p->digest == digest);
+}
+
+SCRATCH_TEST(later_buckets_can_be_cut_again)
+{
+	struct tensor_file d;
+	begin(&d);
+	for (unsigned i = 0; i < 6; i++)
+		add(&d, (const char *[]){ "a", "b", "c", "d", "e.weight", "e.weight_scale" }[i],
+		    "U8", 8, 4);
+	struct opened_file s = finish(&d);
+	struct ws_plan *p = plan_of(s.catalog, &(struct ws_plan_opts){ .bucket_size = 8 });
+	assert_order(p, "a b | c d | e.weight e.weight_scale");
+	assert_int_equal(p->buckets[1].limit, 8);
+	assert_recut(p, 1, 4, "a b | c | d | e.weight e.weight_scale");
+	assert_int_equal(p->buckets[0].limit, 8);
+	assert_int_equal(p->buckets[1].limit, 4);
+	assert_recut(p, 2, 100, "a b | c | d e.weight e.weight_scale");
+	assert_recut(p, 0, 12, "a b c | d e.weight e.weight_scale");
+	assert_recut(p, 2, 4, "a b c | d e.weight e.weight_scale");
+	ws_plan_free(p);
+	close_file(&s);
+}
+
+SCRATCH_TEST(a_cut_never_changes_the_order)
+{
+	struct tensor_file d;
+	begin(&d);
+	add(&d, "a", "F32", 32, 1);
+	add(&d, "b", "U8", 8, 3);
+	add(&d, "c", "F32", 32, 1);
+	struct opened_file s = finish(&d);
+	struct ws_plan *p = plan_of(s.catalog, &(struct ws_plan_opts){
+		.bucket_size = 7, .format = WS_FORMAT_FLATTENED });
+	assert_order(p, "a b | c");
+	assert_recut(p, 0, 11, "a b | c"); /* c would begin at 7 */
+	assert_recut(p, 0, 4, "a | b | c");
+	ws_plan_free(p);
+	p = plan_of(s.catalog, &(struct ws_plan_opts){ .bucket_size = 11,
+	                                               .format = WS_FORMAT_FLATTENED });
+	assert_order(p, "a c b");
+	assert_recut(p, 0, 4, "a c b"); /* partners may no longer be neighbours */
+	ws_plan_free(p);
+	close_file(&s);
+}
+
+SCRATCH_TEST(large_tensors_go_together_with_the_few_small_ones_between)
+{
+	static const struct { const char *name; unsigned bytes; } tensors[] = {
+		{ "tiny", 2 }, { "big", 9 }, { "a", 1 }, { "b", 1 }, { "large", 11 },
+		{ "c", 2 }, { "d", 1 }, { "e", 5 }, { "huge", 50 }, { "f", 2 },
+	};
+	struct tensor_file d;
+	begin(&d);
+	for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+		add(&d, tensors[i].name, "U8", 8, tensors[i].bytes);
+	struct opened_file s = finish(&d);
+	struct ws_plan_opts opts = { .bucket_size = 8, .together = 30 };
+	struct ws_plan *p = plan_of(s.catalog, &opts);
+	assert_order(p, "tiny big a b large | c d e | huge | f");
+	ws_plan_free(p);
+	opts.together = 60;
+	p = plan_of(s.catalog, &opts);
+	assert_order(p, "tiny big a b large | c d e | huge f");
+	ws_plan_free(p);
+	opts.together = 8;
+	p = plan_of(s.catalog, &opts);
+	assert_order(p, "tiny | big | a b | large | c d e | huge | f");
+	ws_plan_free(p);
+	close_file(&s);
+}
+
 SCRATCH_TEST(random_checkpoints_keep_the_rules)
 {
 	struct tensor_file d;
@@ -346,6 +424,11 @@ SCRATCH_TEST(random_checkpoints_keep_the_rules)
 		check_plan(s.catalog, p);
 		check_members(p);
 		assert_true(p->digest == digest_of(s.catalog, opts));
+		p->bucket_size = 1 + pick(500);
+		assert_int_equal(ws_plan_recut(p, 0, p->bucket_size, NULL), 0);
+		p->bucket_size = p->buckets[0].limit; /* the old one, if the order forbids it */
+		check_plan(s.catalog, p);
+		check_members(p);
 		ws_plan_free(p);
 		close_file(&s);
 	}

@@ -34,28 +34,34 @@ struct ws_plan_tensor {
 	int64_t dims[WS_MAX_DIMS];
 	uint64_t bytes;
 	enum ws_transform_op op;
+	size_t group; /* equal for neighbours that must share a bucket */
 	const struct ws_item *item; /* borrowed from the catalog */
 };
 
 struct ws_plan_bucket {
 	size_t first, n;  /* tensors[first .. first+n) */
 	uint64_t bytes;
+	uint64_t limit;   /* the bucket size that it was cut for */
 };
 
 struct ws_plan {
 	struct ws_plan_tensor *tensors; /* in sending order */
 	size_t n_tensors;
 	struct ws_plan_bucket *buckets;
-	size_t n_buckets;
+	size_t n_buckets, room; /* room: buckets that the array can hold */
 	uint64_t bytes;       /* payload of one copy */
 	enum ws_load_format format;
-	uint64_t bucket_size; /* as asked */
+	uint64_t bucket_size, together; /* as asked */
+	bool reordered;       /* a bucket needed another order than the catalog's */
 	size_t n_skipped;     /* by include/exclude, and empty tensors, which no server needs */
 	uint64_t digest;
 };
 
 struct ws_plan_opts {
 	uint64_t bucket_size;         /* bytes; 0: 512 MiB */
+	/* bytes that a bucket may have whose tensors are larger than bucket_size; 0: it has one of
+	 * them */
+	uint64_t together;
 	enum ws_load_format format;
 	const char *const *include;   /* globs; n_include 0: everything */
 	size_t n_include;
@@ -64,15 +70,20 @@ struct ws_plan_opts {
 };
 
 /* Rules: a bucket has at most bucket_size bytes unless a single tensor (or a group that must stay
- * together) is larger; kept together are X.weight with X.weight_scale_inv / X.weight_scale, and
- * DeepSeek's q_a_proj with kv_a_proj_with_mqa of one layer (their loaders pair them within one
- * request). The catalog's order is kept, but in a flattened bucket where a view that the
- * server makes would then not begin at a multiple of its element size: the tensors of that
- * bucket go by falling element size. (Order matters to transforms: scales that follow their
- * codes need no second read of the weights.) WS_EUSAGE: no tensor is left. The
- * catalog must outlive the plan. */
+ * together) is larger. With `together` several of these share a bucket, and tensors between them
+ * that have a quarter of bucket_size at most. Groups are X.weight with X.weight_scale_inv or
+ * X.weight_scale, and DeepSeek's q_a_proj with kv_a_proj_with_mqa of one layer (their loaders pair
+ * them within one request). The catalog's order is kept, but in a flattened bucket where a view that
+ * the server makes would then not begin at a multiple of its element size: the tensors of that
+ * bucket go by falling element size. (Order matters to transforms: scales that follow their codes
+ * need no second read of the weights.) WS_EUSAGE: no tensor is left. The catalog must outlive the
+ * plan. */
 int ws_plan_make(const struct ws_catalog *c, const struct ws_plan_opts *opts, struct ws_plan **out,
                  struct ws_err *err);
+/* Cuts the buckets from `first` on again, for another bucket size. Tensors keep their order, and
+ * the digest stays that of the plan as it was made. Changes nothing where a bucket needed another
+ * order of its tensors, or would need one now. */
+int ws_plan_recut(struct ws_plan *p, size_t first, uint64_t size, struct ws_err *err);
 void ws_plan_free(struct ws_plan *p); /* NULL is fine */
 /* The plan's tensors by name, for ws_plan_find; the caller frees the array. NULL: out of memory. */
 const struct ws_plan_tensor **ws_plan_index(const struct ws_plan *p);

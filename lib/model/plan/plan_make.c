@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_make.c - chooses tensors, keeps partners together, cuts buckets, and orders each bucket.
+/* plan_make.c - chooses tensors, draws partners together, and orders each bucket.
  *
  * Partners have the same key: the name without the parts that may differ between them. The first
  * partner in the catalog's order determines the place of all partners. */
@@ -8,6 +8,7 @@
 #include "hash.h"
 #include "computed_item.h"
 #include "name_index.h"
+#include "plan_cut.h"
 #include "safetensors.h"
 #include "wsync/tool/str.h"
 
@@ -135,65 +136,11 @@ static void draw_partners_together(struct choice *c, size_t n)
 	qsort(c, n, sizeof *c, by_rank);
 }
 
-static int add_bucket(struct ws_plan *p, size_t *cap, struct ws_plan_bucket bucket)
+static void fill(struct ws_plan_tensor *out, const struct choice *c, size_t n)
 {
-	if (p->n_buckets == *cap) {
-		const size_t more = *cap ? *cap * 2 : 64;
-		struct ws_plan_bucket *b = reallocarray(p->buckets, more, sizeof *b);
-		if (!b)
-			return -1;
-		p->buckets = b;
-		*cap = more;
-	}
-	p->buckets[p->n_buckets++] = bucket;
-	return 0;
-}
-
-/* Types of less than a byte count as bytes: their tensors are whole bytes. */
-static bool is_aligned(const struct choice *c, size_t n)
-{
-	uint64_t at = 0;
-	for (size_t i = 0; i < n; i++) {
-		const unsigned size = ws_dtype_bits(c[i].item->dtype) / 8;
-		if (size > 1 && at % size)
-			return false;
-		at += c[i].item->bytes;
-	}
-	return true;
-}
-
-/* Fills buckets in order, one group of partners after the other. */
-static int cut(struct ws_plan *p, const struct choice *c, size_t n)
-{
-	struct ws_plan_bucket bucket = { 0 };
-	size_t cap = 0;
-	for (size_t i = 0; i < n;) {
-		uint64_t bytes = 0;
-		size_t end = i;
-		for (; end < n && c[end].rank == c[i].rank; end++)
-			bytes += c[end].item->bytes;
-		if (bucket.n && (bytes > p->bucket_size || bucket.bytes > p->bucket_size - bytes)) {
-			if (add_bucket(p, &cap, bucket))
-				return -1;
-			bucket = (struct ws_plan_bucket){ .first = i };
-		}
-		bucket.n += end - i;
-		bucket.bytes += bytes;
-		i = end;
-	}
-	return add_bucket(p, &cap, bucket);
-}
-
-static int fill(struct ws_plan *p, const struct choice *c, size_t n)
-{
-	p->tensors = calloc(n, sizeof *p->tensors);
-	if (!p->tensors)
-		return -1;
-	p->n_tensors = n;
 	for (size_t i = 0; i < n; i++) {
 		const struct ws_item *t = c[i].item;
-		struct ws_plan_tensor *out = &p->tensors[i];
-		*out = (struct ws_plan_tensor){
+		out[i] = (struct ws_plan_tensor){
 			.name = t->name,
 			.dtype = t->dtype,
 			.n_dims = t->n_dims,
@@ -201,12 +148,11 @@ static int fill(struct ws_plan *p, const struct choice *c, size_t n)
 			.op = t->computed ? WS_OP_MAKE :
 			      t->view     ? WS_OP_VIEW :
 			                    WS_OP_COPY,
+			.group = c[i].rank,
 			.item = t,
 		};
-		memcpy(out->dims, t->dims, sizeof out->dims);
-		p->bytes += t->bytes;
+		memcpy(out[i].dims, t->dims, sizeof out[i].dims);
 	}
-	return 0;
 }
 
 static void add_number(struct ws_hash *h, uint64_t value)
@@ -285,14 +231,24 @@ static int digest(struct ws_plan *p, const struct ws_catalog *c)
 static int build(struct ws_plan *p, const struct ws_catalog *catalog, struct choice *c, size_t n)
 {
 	draw_partners_together(c, n);
-	if (cut(p, c, n))
+	p->tensors = calloc(n, sizeof *p->tensors);
+	if (!p->tensors)
+		return -1;
+	p->n_tensors = n;
+	fill(p->tensors, c, n);
+	for (size_t i = 0; i < n; i++)
+		p->bytes += p->tensors[i].bytes;
+	if (ws_plan_cut(p, 0, p->bucket_size))
 		return -1;
 	for (size_t b = 0; p->format == WS_FORMAT_FLATTENED && b < p->n_buckets; b++) {
-		struct choice *first = c + p->buckets[b].first;
-		if (!is_aligned(first, p->buckets[b].n))
-			qsort(first, p->buckets[b].n, sizeof *c, by_element);
+		const struct ws_plan_bucket *k = &p->buckets[b];
+		if (ws_plan_aligned(p->tensors + k->first, k->n))
+			continue;
+		qsort(c + k->first, k->n, sizeof *c, by_element);
+		fill(p->tensors + k->first, c + k->first, k->n);
+		p->reordered = true;
 	}
-	return fill(p, c, n) || digest(p, catalog) ? -1 : 0;
+	return digest(p, catalog);
 }
 
 int ws_plan_make(const struct ws_catalog *catalog, const struct ws_plan_opts *opts,
@@ -308,6 +264,7 @@ int ws_plan_make(const struct ws_catalog *catalog, const struct ws_plan_opts *op
 	if (rc == 0) {
 		p->format = opts->format;
 		p->bucket_size = opts->bucket_size ? opts->bucket_size : default_bucket_size;
+		p->together = opts->together;
 		rc = choose(catalog, opts, c, &n, err);
 	}
 	if (rc == 0) {
