@@ -51,7 +51,10 @@ static int count_bytes(struct bench_job *job, const struct opt_args *args, struc
 	struct bench_source source;
 	struct ws_input input = { 0 };
 	struct ws_plan *plan = NULL;
-	const struct ws_plan_opts p = { .bucket_size = job->cfg->pushing.bucket_size,
+	const struct pushing *how = &job->cfg->pushing;
+	const struct ws_plan_opts p = { .bucket_size = how->bucket_size ?
+		                                               how->bucket_size :
+		                                               ws_push_bucket_size(how->backend),
 		                        .format = WS_FORMAT_FLATTENED };
 	int rc = bench_source(job, args, &source, err);
 	const struct ws_input_opts o = { .paths = source.paths, .n_paths = source.n,

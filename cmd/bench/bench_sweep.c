@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const usual_buckets[] = { "64MiB", "256MiB", "512MiB", "1GiB" };
+static const char *const usual_buckets[] = { "auto", "32MiB", "64MiB", "512MiB" };
 static const char *const usual_formats[] = { "flattened_bucket" };
 static const char *const usual_quantize[] = { "none" };
 
@@ -62,7 +62,7 @@ static int add_choice(struct sweep *s, const char *bucket, const char *format, c
 		              .quantize = quantize,
 		              .push = s->whole.push,
 		              .transform = s->whole.transform };
-	if (ws_parse_size(bucket, &c->push.bucket_size, err))
+	if (pushing_bucket_size(&c->push.bucket_size, bucket, err))
 		return ws_err_wrap(err, "--buckets");
 	if (find_word(pushing_formats, format, "formats", &format_of, err) ||
 	    find_word(transforming_quantize, quantize, "quantizations", &quantize_of, err))

@@ -32,6 +32,15 @@ int pushing_ipc_device(void *pushing, const char *value, struct ws_err *err)
 	return 0;
 }
 
+int pushing_bucket_size(void *bytes, const char *value, struct ws_err *err)
+{
+	if (strcmp(value, "auto") == 0) {
+		*(uint64_t *)bytes = 0;
+		return 0;
+	}
+	return ws_parse_size(value, bytes, err);
+}
+
 struct ws_push_opts pushing_opts(const struct pushing *p, const struct opt_common *common,
                                  const struct naming *naming,
                                  const struct ws_transform_opts *transform,

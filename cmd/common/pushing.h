@@ -23,8 +23,8 @@ struct pushing {
 	unsigned ipc_ordinal;
 };
 
-#define PUSHING_DEFAULTS { .bucket_size = WS_PUSH_BUCKET_SIZE, .init_ns = WS_PUSH_INIT_NS, \
-	                   .bucket_ns = WS_PUSH_BUCKET_NS, .disk_keep = WS_PUSH_DISK_KEEP }
+#define PUSHING_DEFAULTS { .init_ns = WS_PUSH_INIT_NS, .bucket_ns = WS_PUSH_BUCKET_NS, \
+	                   .disk_keep = WS_PUSH_DISK_KEEP }
 
 extern const char *const pushing_backends[], *const pushing_protocols[], *const pushing_formats[];
 extern const char *const pushing_two_phases[], *const pushing_transform_ons[];
@@ -63,8 +63,8 @@ extern const char *const pushing_verifies[];
 	           "update protocol (auto: the first that all servers support)"),                  \
 		OPT_CHOICE(0, "two-phase", pushing_two_phases, &(p)->two_phase,                    \
 	                   "two-phase: prepare each bucket, or the whole update (bucket)"),        \
-		OPT_SIZE(0, "bucket-size", &(p)->bucket_size,                                      \
-	                 "maximum bytes per request (512MiB)"),                                    \
+		OPT_CALL(0, "bucket-size", "auto|SIZE", pushing_bucket_size, &(p)->bucket_size,    \
+	                 "maximum bytes per request (auto: the fastest, tried while sending)"),    \
 		OPT_CHOICE(0, "load-format", pushing_formats, &(p)->format,                        \
 	                   "broadcast buckets (auto) or tensors (none); disk: safetensors")
 #define OPT_PUSHING_SERVERS(p)                                                                     \
@@ -95,6 +95,8 @@ extern const char *const pushing_verifies[];
 	OPT_DURATION(0, "lock-wait", &(p)->lock_wait_ns, \
 		"wait for another push to the same server (0: refuse at once)")
 
+/* "auto", which is 0, or a size; an opt_call. */
+int pushing_bucket_size(void *bytes, const char *value, struct ws_err *err);
 int pushing_ipc_device(void *pushing, const char *value, struct ws_err *err); /* an opt_call */
 /* The library's options of a push to these endpoints. The caller sets the sink, the timeout and its
  * own fields; everything that the arguments point to must outlive the push. */

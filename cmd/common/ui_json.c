@@ -108,6 +108,7 @@ static void put_plan(struct ws_jw *w, const struct ws_ev_plan *p)
 	ws_jw_uint(w, "buckets", p->buckets);
 	ws_jw_uint(w, "bytes", p->bytes);
 	ws_jw_uint(w, "bucket_size", p->bucket_size);
+	ws_jw_bool(w, "bucket_size_auto", p->bucket_size_auto);
 	ws_jw_str(w, "load_format", p->load_format);
 	ws_jw_str(w, "backend", p->backend);
 	if (p->disk_path) {
@@ -147,6 +148,7 @@ static void put_bucket(struct ws_jw *w, const struct ws_ev_bucket *b)
 	ws_jw_uint(w, "count", b->count);
 	ws_jw_uint(w, "tensors", b->tensors);
 	ws_jw_uint(w, "bytes", b->bytes);
+	ws_jw_uint(w, "bucket_size", b->bucket_size);
 	ws_jw_bool(w, "flush", b->flush);
 	ws_jw_bool(w, "planned", b->planned);
 	ws_jw_int(w, "ns", b->ns);
@@ -244,6 +246,7 @@ static void put_totals(struct ws_jw *w, const struct ws_ev_end *e)
 	ws_jw_uint(w, "wire_bytes", e->wire_bytes);
 	ws_jw_uint(w, "tensors", e->tensors);
 	ws_jw_uint(w, "buckets", e->buckets);
+	ws_jw_uint(w, "bucket_size", e->bucket_size);
 	ws_jw_array(w, "endpoints");
 	for (size_t i = 0; i < e->n_endpoints; i++)
 		put_endpoint_result(w, &e->endpoints[i]);

@@ -48,8 +48,9 @@ static void text_plan(struct ui *ui, const struct ws_ev_plan *p)
 	printf("%zu tensor%s, %s", p->tensors, plural(p->tensors),
 	       ws_format_size(bytes, NUM, p->bytes));
 	if (p->bucket_size)
-		printf(" in %zu bucket%s of at most %s", p->buckets, plural(p->buckets),
-		       ws_format_size(size, NUM, p->bucket_size));
+		printf(p->bucket_size_auto ? " in %zu bucket%s (auto, %s at first)" :
+		                             " in %zu bucket%s of at most %s",
+		       p->buckets, plural(p->buckets), ws_format_size(size, NUM, p->bucket_size));
 	printf(", %s by %s", p->load_format, p->backend);
 	if (p->skipped)
 		printf(", %zu skipped", p->skipped);
@@ -182,8 +183,11 @@ static void text_progress(struct ui *ui, const struct ws_ev_progress *p)
 		         ws_format_size(done, NUM, p->done), ws_format_size(total, NUM, p->total),
 		         ws_format_rate(rate, NUM, p->done, p->ns), format_left(left, NUM, p));
 	if (p->buckets && used < sizeof line)
-		snprintf(line + used, sizeof line - used, "  bucket %zu of %zu", p->bucket + 1,
-		         p->buckets);
+		used += (size_t)snprintf(line + used, sizeof line - used, "  bucket %zu of %zu",
+		                         p->bucket + 1, p->buckets);
+	if (p->bucket_size && used < sizeof line)
+		snprintf(line + used, sizeof line - used, ", %s",
+		         ws_format_size(left, NUM, p->bucket_size));
 	ui_progress(ui, line);
 }
 

@@ -85,8 +85,10 @@ const char *ws_push_refuses(const struct ws_capabilities *can, enum ws_pause_mod
                             enum ws_push_flush flush, bool idle, bool no_cache,
                             const char **remedy);
 
+/* The size of the first buckets with bucket_size 0. */
+uint64_t ws_push_bucket_size(enum ws_backend backend);
+
 /* Defaults: ws_push_opts_init sets them, and 0 means the same. */
-#define WS_PUSH_BUCKET_SIZE (UINT64_C(512) << 20)
 #define WS_PUSH_CONNECT_NS (10 * WS_NS_PER_S)
 #define WS_PUSH_INIT_NS (600 * WS_NS_PER_S)
 #define WS_PUSH_BUCKET_NS (600 * WS_NS_PER_S)
@@ -121,7 +123,8 @@ struct ws_push_opts {
 	const char *master_address; /* NULL: the address this machine uses toward the endpoints */
 	uint16_t master_port;       /* 0: any */
 	const char *group_name;     /* NULL: wsync-<8 hex>, fresh for each group */
-	uint64_t bucket_size;       /* bytes; 0: the default */
+	/* bytes; 0: chosen for the data plane, and adapted while buckets are sent */
+	uint64_t bucket_size;
 	const char *const *include, *const *exclude; /* globs over tensor names */
 	size_t n_include, n_exclude;
 	/* DISK: directory to write a checkpoint to; NULL: servers load the source */

@@ -9,13 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* largest bucket of --backend tensor: a request holds it once per rank */
-enum { TENSOR_BUCKET = 16 << 20 };
-
 /* Sets the transport, the protocol and the bucket size. */
 static void choose_backend(struct ws_push *p)
 {
 	struct ws_push_opts *o = &p->opts;
+	const uint64_t first = ws_push_bucket_size(o->backend);
 	p->link.transport = &ws_transport_gloo;
 	p->protocol = push_protocol_asked(o->protocol);
 	switch (o->backend) {
@@ -25,18 +23,20 @@ static void choose_backend(struct ws_push *p)
 	case WS_BACKEND_TENSOR:
 		p->link.transport = &push_tensor_transport;
 		p->protocol = &push_tensor;
-		if (!o->bucket_size || o->bucket_size > TENSOR_BUCKET)
-			o->bucket_size = TENSOR_BUCKET;
+		if (!o->bucket_size || o->bucket_size > first)
+			o->bucket_size = first;
 		break;
 	case WS_BACKEND_IPC:
 		p->link.transport = &push_ipc_transport;
 		p->protocol = &push_ipc;
+		o->bucket_size = o->bucket_size ? o->bucket_size : first;
 		break;
 	case WS_BACKEND_DISK:
 		p->link.transport = &push_disk_transport;
 		p->protocol = &push_disk;
-		if (!o->disk_dir)
-			o->bucket_size = UINT64_MAX; /* servers read the whole source themselves */
+		o->bucket_size = !o->disk_dir ? UINT64_MAX : /* servers read the whole source */
+		                 o->bucket_size ? o->bucket_size :
+		                                  first;
 		break;
 	default:
 		break;
@@ -55,7 +55,7 @@ static bool includes_all(const struct ws_push_opts *o)
 void ws_push_opts_init(struct ws_push_opts *opts)
 {
 	*opts = (struct ws_push_opts){
-		.bucket_size = WS_PUSH_BUCKET_SIZE, .disk_keep = WS_PUSH_DISK_KEEP,
+		.disk_keep = WS_PUSH_DISK_KEEP,
 		.connect_ns = WS_PUSH_CONNECT_NS, .init_ns = WS_PUSH_INIT_NS,
 		.bucket_ns = WS_PUSH_BUCKET_NS,
 	};

@@ -10,6 +10,7 @@
 #ifndef WS_PUSH_STATE_H
 #define WS_PUSH_STATE_H
 
+#include "pace.h"
 #include "payloads.h"
 #include "push_checks.h"
 #include "push_recovery.h"
@@ -96,6 +97,7 @@ struct ws_push {
 	struct push_material from;
 	struct push_link link;
 	struct push_run run;
+	struct ws_pace pace;               /* of --bucket-size auto; outlives a run */
 	struct push_turn turn;
 	struct push_recovery recovery;
 	struct push_checks checks;
@@ -117,6 +119,8 @@ void push_name_source(struct ws_push *p, const struct ws_push_source *s);
  * keep in FP8. Buckets are flattened if all servers support that. */
 int push_make_plan(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err);
 void push_emit_plan(struct ws_push *p);
+/* The size that the last buckets are cut for; 0: there is no plan, or it has no such size. */
+uint64_t push_last_bucket_size(const struct ws_push *p);
 /* The GPU memory of the plan's largest bucket. */
 uint64_t push_largest_staging(const struct ws_push *p);
 
@@ -138,6 +142,8 @@ int64_t push_first_byte(const struct ws_push *p);
 /* ---- push_transfer.c ---- */
 
 int push_transfer(struct ws_push *p, struct ws_err *err);
+/* Is the bucket size adapted to what is measured while sending? */
+bool push_follows_pace(const struct ws_push *p);
 /* Returns -1 and sets `commits_void` if a source has changed since it was opened. Returns 0 once
  * --disk-dir has a checked copy: the source no longer matters then. */
 int push_check_sources(struct ws_push *p, struct ws_err *err);

@@ -3,6 +3,8 @@
  * transport prepares the next. */
 #include "push_protocol.h"
 
+#include "wsync/tool/str.h"
+
 /* True if the GPU computes this output. transform_on can forbid it (link.gpu.compute). */
 static bool makes_here(void *ctx, const struct ws_recipe_output *f)
 {
@@ -51,10 +53,34 @@ static void close_bucket(struct push_bucket *k)
 
 static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws_err *err)
 {
+	const struct ws_plan_bucket *bucket = &p->from.plan->buckets[k->b];
 	const uint64_t span = push_trace_bucket(p, k->b, p->from.plan->n_buckets);
+	const int64_t since = ws_now_ns();
 	const int rc = p->protocol->bucket(p, k, err);
-	push_trace_bucket_end(p, span, p->from.plan->buckets[k->b].bytes, rc, err);
+	push_trace_bucket_end(p, span, bucket->bytes, rc, err);
+	if (rc == 0)
+		ws_pace_took(&p->pace, bucket->limit, bucket->bytes, ws_now_ns() - since);
 	return rc;
+}
+
+bool push_follows_pace(const struct ws_push *p)
+{
+	return !p->opts.bucket_size && p->protocol->one_by_one && p->protocol->one_by_one(p);
+}
+
+/* Cuts the buckets from b on, of `left` bytes, for the size that the last ones suggest. Bucket b is
+ * about to be prepared, and the one before it to be sent. */
+static int follow_pace(struct ws_push *p, size_t b, uint64_t left, struct ws_err *err)
+{
+	struct ws_plan *plan = p->from.plan;
+	const uint64_t size = ws_pace_size(&p->pace, left), before = plan->buckets[b].limit;
+	char best[32], trial[32];
+	if (size == before || ws_plan_recut(plan, b, size, err))
+		return size == before ? 0 : -1;
+	ws_log(p->opts.log, 2, "bucket %zu: the best size so far is %s, tried is %s", b + 1,
+	       ws_format_size(best, sizeof best, p->pace.best),
+	       p->pace.trial ? ws_format_size(trial, sizeof trial, p->pace.trial) : "none");
+	return 0;
 }
 
 static void stage(struct ws_push *p, const struct ws_payload *payloads, size_t n)
@@ -87,6 +113,8 @@ int push_check_sources(struct ws_push *p, struct ws_err *err)
 static int move_all(struct ws_push *p, struct ws_err *err)
 {
 	struct push_bucket now = { 0 }, next = { 0 };
+	const bool follows = push_follows_pace(p) && push_takes_any_buckets(p);
+	uint64_t left = p->from.plan->bytes;
 	p->run.n_made[0] = p->run.n_made[1] = 0;
 	int rc = open_bucket(p, 0, &next, err);
 	for (size_t b = 0; rc == 0 && b < p->from.plan->n_buckets; b++) {
@@ -94,7 +122,10 @@ static int move_all(struct ws_push *p, struct ws_err *err)
 		push_alive_until(p, ws_deadline_in(p->opts.bucket_ns));
 		now = next;
 		next = (struct push_bucket){ 0 };
-		if (b + 1 < p->from.plan->n_buckets)
+		left -= p->from.plan->buckets[b].bytes;
+		if (left && follows)
+			rc = follow_pace(p, b + 1, left, err);
+		if (rc == 0 && left)
 			rc = open_bucket(p, b + 1, &next, err);
 		if (rc == 0 && next.payloads)
 			stage(p, next.payloads, next.n_payloads);

@@ -34,7 +34,8 @@ needs_scdoc() {
 	local found p order='^NAME;SYNOPSIS;DESCRIPTION;(COMMANDS;)?OPTIONS;EXIT STATUS;ENVIRONMENT;'
 	order+='(READING A MISMATCH;)?(CHECKSUMS;)?(FILES;)?(NOTES;)?(SEVERAL SENDERS;)?'
 	order+='(AFTER A CRASH;)?'
-	order+='(CONCURRENT PUSHES;)?(IPC BACKEND;)?(DISK BACKEND;)?(FILES;)?(CAVEATS;)?(BUGS;)?'
+	order+='(CONCURRENT PUSHES;)?(BUCKET SIZES;)?(IPC BACKEND;)?(DISK BACKEND;)?(FILES;)?'
+	order+='(CAVEATS;)?(BUGS;)?'
 	order+='EXAMPLES;SEE ALSO;$'
 	for p in $(programs); do
 		found=$(page "$p.1" | grep -E '^[A-Z][A-Z ]*$' | tr '\n' ';')

@@ -37,6 +37,30 @@ prepare() {
                             if l["type"] == "bucket"])' "$planned"
 }
 
+@test "the first bucket size fits the data plane; a given one stays" {
+	endpoint one
+	local row size auto
+	for row in "$((31 << 20)) True" "$((31 << 20)) True --bucket-size auto" \
+		"$((31 << 20)) True --protocol two-phase" \
+		"$((31 << 20)) False --protocol two-phase --two-phase whole" \
+		"4096 False --bucket-size 4KiB" \
+		"$((16 << 20)) False --backend tensor" \
+		"$((512 << 20)) False --backend disk --disk-dir out" \
+		"$((512 << 20)) True -e $url" "$((512 << 20)) False -e $url --bucket-size 512MiB"; do
+		read -r size auto row <<<"$row"
+		# shellcheck disable=SC2086  # options
+		try wsync-push -n small.safetensors $row --json
+		expect_status 0
+		expect_json '[(l["bucket_size"], l["bucket_size_auto"]) for l in lines
+			if l["type"] == "plan"]' "[($size, $auto)]"
+		expect_json '{l["bucket_size"] for l in lines if l["type"] in ("bucket", "end")}' \
+			"{$size}"
+	done
+	try wsync-push -n small.safetensors --bucket-size soon
+	expect_status 2
+	err_has "--bucket-size: invalid SIZE 'soon', must be like 512MiB"
+}
+
 @test "a push pauses, flushes with the last bucket only, resumes and destroys its group" {
 	endpoint one --tp 2
 	try wsync-push small.safetensors -e "$url" --bucket-size 4KiB --verify hash \

@@ -73,8 +73,8 @@ struct ws_plan_opts {
  * together) is larger. With `together` several of these share a bucket, and tensors between them
  * that have a quarter of bucket_size at most. Groups are X.weight with X.weight_scale_inv or
  * X.weight_scale, and DeepSeek's q_a_proj with kv_a_proj_with_mqa of one layer (their loaders pair
- * them within one request). The catalog's order is kept, but in a flattened bucket where a view that
- * the server makes would then not begin at a multiple of its element size: the tensors of that
+ * them within one request). The catalog's order is kept, but in a flattened bucket where a view
+ * that the server makes would then not begin at a multiple of its element size: the tensors of that
  * bucket go by falling element size. (Order matters to transforms: scales that follow their codes
  * need no second read of the weights.) WS_EUSAGE: no tensor is left. The catalog must outlive the
  * plan. */

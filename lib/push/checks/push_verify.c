@@ -153,7 +153,7 @@ static int check_endpoint(struct ws_push *p, size_t i, struct ws_err *err)
 int push_verify_can(struct ws_push *p, struct ws_err *err)
 {
 	for (size_t i = 0; p->opts.verify == WS_VERIFY_HASH && i < p->opts.n_endpoints; i++)
-		if (!strstr(p->to.infos[i].version, "+wsync.") && check_endpoint(p, i, err))
+		if (!ws_endpoint_is_ours(&p->to.infos[i]) && check_endpoint(p, i, err))
 			return -1;
 	return 0;
 }

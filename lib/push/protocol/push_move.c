@@ -20,6 +20,7 @@ void push_moved_tick(void *ctx)
 		              .total = p->from.plan->bytes,
 		              .bucket = p->run.bucket,
 		              .buckets = p->from.plan->n_buckets,
+		              .bucket_size = p->from.plan->buckets[p->run.bucket].limit,
 		              .ns = ws_now_ns() - p->run.transfer_since },
 	};
 	push_emit(p, &ev);
@@ -75,6 +76,7 @@ void push_moved_emit(struct ws_push *p, const struct push_bucket *k, const struc
 		            .count = p->from.plan->n_buckets,
 		            .tensors = bucket->n,
 		            .bytes = bucket->bytes,
+		            .bucket_size = bucket->limit,
 		            .flush = k->flush,
 		            .ns = m->ns,
 		            .wire_ns = m->wire_ns },

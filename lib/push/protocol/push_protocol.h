@@ -34,6 +34,9 @@ struct push_protocol {
 	bool exports;         /* servers read GPU memory of this machine */
 	/* an update that is prepared has to be completed before the next one */
 	bool prepares;
+	/* Does each bucket's request name its tensors alone, so that later buckets may still be cut
+	 * otherwise? NULL: no. */
+	bool (*one_by_one)(const struct ws_push *p);
 	/* -1: it cannot send this plan to these endpoints. No endpoint is paused yet. */
 	int (*legal)(struct ws_push *p, struct ws_err *err);
 	/* Completes the plan, also in a dry run. The endpoints may be unknown. */

@@ -31,6 +31,11 @@ static bool is_whole(const struct ws_push *p)
 	return p->opts.two_phase == WS_TWO_PHASE_WHOLE;
 }
 
+static bool is_in_parts(const struct ws_push *p)
+{
+	return !is_whole(p);
+}
+
 static bool is_begun(const struct push_endpoint *e)
 {
 	return e->weights.scope_open;
@@ -221,6 +226,7 @@ const struct push_protocol push_two_phase = {
 	.takes = takes,
 	.prepares = true,
 	.needs_pause = true,
+	.one_by_one = is_in_parts,
 	.legal = legal,
 	.begin = begin_update,
 	.bucket = move_bucket,

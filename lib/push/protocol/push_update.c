@@ -74,10 +74,17 @@ static bool takes_session(const struct ws_capabilities *can)
 	return can->update;
 }
 
+static bool one_by_one(const struct ws_push *p)
+{
+	(void)p;
+	return true;
+}
+
 const struct push_protocol push_update = {
 	.name = "update",
 	.routes = "/update_weights_from_distributed outside of a session",
 	.takes = takes_update,
+	.one_by_one = one_by_one,
 	.begin = push_scope_begin,
 	.bucket = move_bucket,
 	.end = push_scope_end,
@@ -98,6 +105,7 @@ const struct push_protocol push_session = {
 	.name = "session",
 	.routes = "/update_weights_from_distributed",
 	.takes = takes_session,
+	.one_by_one = one_by_one,
 	.legal = legal_session,
 	.begin = push_scope_begin,
 	.bucket = move_bucket,

@@ -131,6 +131,17 @@ static size_t find_plain(const struct ws_push *p)
 	return i;
 }
 
+bool push_takes_any_buckets(const struct ws_push *p)
+{
+	const struct ws_plan *plan = p->from.plan;
+	bool alike = true, mixed = true;
+	for (size_t i = 1; i < plan->n_tensors; i++)
+		alike = alike && plan->tensors[i].dtype == plan->tensors[0].dtype;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		mixed = mixed && push_can(p, i)->mixed_bucket;
+	return plan->format != WS_FORMAT_FLATTENED || alike || mixed;
+}
+
 /* torch's gloo supports few dtypes of single tensors. Every server that supports flattened buckets
  * receives them as uint8. This is also one broadcast instead of hundreds. */
 enum ws_load_format push_choose_format(const struct ws_push *p)
