@@ -427,7 +427,7 @@ demo: ## set up, build, and push a 1.2 GB checkpoint into two endpoints
 .PHONY: tests-tools
 tests-tools: $(TOOLS)
 
-bench: ## print speed ratios against torch and against a plain socket (about 5 minutes)
+bench: ## print speed ratios against torch and against a plain socket (about 30 minutes)
 	@tests/setup.sh
 	@$(MAKE) --no-print-directory tests-build
 	@BUILD=$(BUILD) /usr/bin/python3 -B tests/bench/bench.py

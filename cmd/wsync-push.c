@@ -185,6 +185,7 @@ static void add_result(const struct ws_ev_end *end)
 	sum.wire_bytes += end->wire_bytes;
 	sum.tensors += end->tensors;
 	sum.buckets += end->buckets;
+	sum.bucket_size = end->bucket_size;
 	sum.total_ns += end->total_ns; /* without the waits for lines */
 	for (int i = 0; i < WS_PHASE_COUNT; i++)
 		sum.ns[i] += end->ns[i];

@@ -38,7 +38,10 @@ int pushing_bucket_size(void *bytes, const char *value, struct ws_err *err)
 		*(uint64_t *)bytes = 0;
 		return 0;
 	}
-	return ws_parse_size(value, bytes, err);
+	if (ws_parse_size(value, bytes, NULL) == 0)
+		return 0;
+	return ws_err_set(err, WS_EUSAGE, "invalid size '%s', must be auto, or like 512MiB",
+	                  value);
 }
 
 struct ws_push_opts pushing_opts(const struct pushing *p, const struct opt_common *common,

@@ -185,9 +185,9 @@ static void text_progress(struct ui *ui, const struct ws_ev_progress *p)
 	if (p->buckets && used < sizeof line)
 		used += (size_t)snprintf(line + used, sizeof line - used, "  bucket %zu of %zu",
 		                         p->bucket + 1, p->buckets);
-	if (p->bucket_size && used < sizeof line)
+	if (p->bucket_bytes && used < sizeof line)
 		snprintf(line + used, sizeof line - used, ", %s",
-		         ws_format_size(left, NUM, p->bucket_size));
+		         ws_format_size(left, NUM, p->bucket_bytes));
 	ui_progress(ui, line);
 }
 

@@ -74,7 +74,7 @@ static int find_against(struct verify_job *job, struct against *a, struct ws_err
 	return a->to.n ? ask(job, a, err) : describe(job, a, err);
 }
 
-/* Makes the plan that wsync-push would use by default, to find the buckets of partners. */
+/* Partners share a bucket, whatever its size. */
 static int make_plan(const struct verify_config *cfg, const struct ws_input *in,
                      struct ws_plan **plan, struct ws_err *err)
 {

@@ -104,7 +104,7 @@ struct ws_endpoint_info {
 	int64_t ns;               /* the slower of the two answers */
 };
 
-/* Is it a wsync-endpoint, or a server that reports its version? */
+/* Is it a wsync-endpoint? Its version says so ("+wsync."). */
 bool ws_endpoint_is_ours(const struct ws_endpoint_info *info);
 /* WS_EREFUSED if the server does not report tp_size: then its number of ranks is not known. */
 int ws_endpoint_check_tp(const struct ws_endpoint_info *info, struct ws_err *err);

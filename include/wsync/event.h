@@ -55,8 +55,8 @@ struct ws_ev_plan {
 	uint64_t digest;
 	size_t tensors, skipped, buckets;
 	uint64_t bytes;             /* payload of one copy */
-	uint64_t bucket_size;
-	bool bucket_size_auto;      /* it is the first one; later buckets may be cut otherwise */
+	uint64_t bucket_size;       /* 0: none */
+	bool bucket_size_auto;      /* later buckets may be cut for another size */
 	const char *load_format;    /* "none", "flattened_bucket"; disk: "auto", "safetensors" */
 	const char *backend;        /* "gloo", "nccl", "tensor", "ipc", "disk" */
 	/* disk: this machine's path of the directory that servers load; else NULL */
@@ -86,7 +86,7 @@ struct ws_ev_bucket {
 	size_t index, count;        /* index from 0 */
 	size_t tensors;
 	uint64_t bytes;
-	uint64_t bucket_size;       /* that it was cut for */
+	uint64_t bucket_size;       /* that it was cut for; 0: none */
 	bool flush;
 	bool planned;               /* dry run: nothing was sent */
 	int64_t ns;                 /* start to last endpoint's answer */
@@ -143,7 +143,7 @@ struct ws_ev_progress {         /* human progress line only, at most some per se
 	enum ws_phase phase;
 	uint64_t done, total;       /* bytes */
 	size_t bucket, buckets;
-	uint64_t bucket_size;       /* that the current one was cut for; 0: none */
+	uint64_t bucket_bytes;      /* of the current one; 0: not known */
 	int64_t ns;                 /* since the transfer began */
 };
 
@@ -183,7 +183,7 @@ struct ws_ev_end {
 	uint64_t bytes, wire_bytes; /* payload of one copy; payload sent by this process */
 	size_t tensors, buckets;
 	uint64_t digest;
-	uint64_t bucket_size;       /* of the last buckets; 0: no plan was made, or it has none */
+	uint64_t bucket_size;       /* that the last bucket was cut for; 0: none */
 	size_t n_endpoints;
 	const struct ws_ev_endpoint_result *endpoints;
 	int64_t ns[WS_PHASE_COUNT];

@@ -119,15 +119,15 @@ static size_t list_ranks(const struct ws_checksums *c, uint64_t ranks, unsigned 
 	return n;
 }
 
-/* Since before 0.4 every SGLang that accepts weights reports its arguments in /server_info, tp_size
- * among them. Other sizes came later: if one is missing, it is 1. Without tp_size, a router, a
- * proxy or a server of another kind has answered. Assuming one rank would be a guess. If it is
- * wrong, the group never forms, or ranks are neither written nor compared. */
 bool ws_endpoint_is_ours(const struct ws_endpoint_info *info)
 {
 	return strstr(info->version, "+wsync.") != NULL;
 }
 
+/* Since before 0.4 every SGLang that accepts weights reports its arguments in /server_info, tp_size
+ * among them. Other sizes came later: if one is missing, it is 1. Without tp_size, a router, a
+ * proxy or a server of another kind has answered. Assuming one rank would be a guess. If it is
+ * wrong, the group never forms, or ranks are neither written nor compared. */
 int ws_endpoint_check_tp(const struct ws_endpoint_info *info, struct ws_err *err)
 {
 	if (info->tp_size)

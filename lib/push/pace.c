@@ -4,17 +4,19 @@
 static const uint64_t SHARE = 16;    /* a trial takes 1/16 of what is left */
 static const double GAIN = 1.05;     /* a smaller gain is not worth another size */
 static const double HOPELESS = 0.75; /* a trial that begins so slowly ends at once */
-enum { BEST, TRIAL, HOPELESS_AFTER = 2, TURNS_MAX = 6 * WS_PACE_SAMPLES };
+enum { BEST, TRIAL, HOPELESS_AFTER = 2 };
 
 void ws_pace_begin(struct ws_pace *p, uint64_t start, uint64_t least, uint64_t most)
 {
-	const bool again = p->best && p->least == least && p->most == most;
-	*p = (struct ws_pace){ .best = again ? p->best : start, .least = least, .most = most };
+	const bool again = p->best && p->start == start;
+	*p = (struct ws_pace){
+		.best = again ? p->best : start, .start = start, .least = least, .most = most
+	};
 }
 
 static uint64_t candidate(const struct ws_pace *p, uint64_t left)
 {
-	const uint64_t most = left / SHARE / WS_PACE_SAMPLES;
+	const uint64_t most = left / SHARE / WS_PACE_TRIES;
 	if (!p->larger && p->best <= p->most / 2 && p->best * 2 <= most)
 		return p->best * 2;
 	if (!p->smaller && p->best / 2 >= p->least && p->best / 2 <= most)
@@ -35,7 +37,7 @@ static void end_trial(struct ws_pace *p, bool gains)
 
 uint64_t ws_pace_size(struct ws_pace *p, uint64_t left)
 {
-	if (p->trial && p->turn == TURNS_MAX) /* there are too few full buckets */
+	if (p->trial && p->turn == 2 * WS_PACE_TRIES) /* too few of them were full */
 		end_trial(p, false);
 	if (!p->trial) {
 		p->trial = candidate(p, left);
@@ -54,7 +56,8 @@ static void sort(double *rates, unsigned n)
 		}
 }
 
-/* Noise is smaller: the slower middle one of the trial has to be faster than all of the best size. */
+/* A gain is more than noise if the slower middle one of the trial is faster than all of the best
+ * size. */
 static void judge(struct ws_pace *p)
 {
 	const double *best = p->rates[BEST], *trial = p->rates[TRIAL];

@@ -11,10 +11,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { WS_PACE_SAMPLES = 4 }; /* buckets of each size that decide a trial */
+/* A trial is decided by four full buckets of each size. It ends after five of its size, because
+ * some are not full. */
+enum { WS_PACE_SAMPLES = 4, WS_PACE_TRIES = 5 };
 
 struct ws_pace {
 	uint64_t best, trial;  /* bytes; trial 0: none */
+	uint64_t start;        /* of this push, before anything was measured */
 	uint64_t least, most;  /* the limits of a trial */
 	double rates[2][WS_PACE_SAMPLES]; /* bytes per second of the best size, and of the trial */
 	unsigned n[2];
@@ -22,10 +25,10 @@ struct ws_pace {
 	bool larger, smaller;  /* twice, or half of the best size is no candidate any more */
 };
 
-/* Begins a push. A second push with the same limits begins with the best size of the first. */
+/* Begins a push. A second push with the same start begins with the best size of the first. */
 void ws_pace_begin(struct ws_pace *p, uint64_t start, uint64_t least, uint64_t most);
-/* The size for the buckets that come next, of `left` bytes together. A trial takes a sixteenth of
- * them at most, because the size may be a slow one. */
+/* The size for the buckets that come next, of `left` bytes together. The full buckets of a trial
+ * take a sixteenth of them at most, because the size may be a slow one. */
 uint64_t ws_pace_size(struct ws_pace *p, uint64_t left);
 /* A bucket of so many bytes, which was cut for this size, took ns. A larger one is a single tensor,
  * and one of less than half is a rest: they say nothing about the size. */

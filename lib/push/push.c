@@ -236,7 +236,7 @@ static void fill_result(struct ws_push *p, struct ws_ev_end *r)
 		.tensors = p->from.plan ? p->from.plan->n_tensors : 0,
 		.buckets = p->from.plan ? p->from.plan->n_buckets : 0,
 		.digest = p->from.plan ? p->from.plan->digest : 0,
-		.bucket_size = push_last_bucket_size(p),
+		.bucket_size = push_last_bucket_limit(p),
 		.n_endpoints = p->opts.n_endpoints, .endpoints = p->to.results,
 		.first_byte_ns = p->link.group ? push_first_byte(p) : 0,
 		.weight_version = p->from.weight_version,

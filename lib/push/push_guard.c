@@ -101,7 +101,7 @@ static void copy_end(const struct ws_push *p, struct ws_ev_end *end)
 	end->tensors = p->from.plan ? p->from.plan->n_tensors : 0;
 	end->buckets = p->from.plan ? p->from.plan->n_buckets : 0;
 	end->digest = p->from.plan ? p->from.plan->digest : 0;
-	end->bucket_size = push_last_bucket_size(p);
+	end->bucket_size = push_last_bucket_limit(p);
 	end->wire_bytes = p->link.group ? push_sent(p) - p->run.sent_base : p->run.posted;
 	end->first_byte_ns = p->link.group ? push_first_byte(p) : 0;
 	memcpy(end->ns, p->run.ns, sizeof end->ns);

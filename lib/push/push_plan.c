@@ -22,23 +22,26 @@ void push_name_source(struct ws_push *p, const struct ws_push_source *s)
  * kernel and goes back to it, in pages of 4 KiB that it zeroes first. On a virtual machine that
  * took 1.1 s per GB, and receiving 0.35 s. On GPUs torch keeps the memory of buckets. A
  * wsync-endpoint needs none. A request of `tensor` holds its bucket once per rank. */
-enum { KEPT_BY_MALLOC = 31 << 20, LARGEST = 512 << 20, LEAST = 4 << 20, IN_REQUEST = 16 << 20 };
+enum { KEPT_BY_MALLOC = 31 << 20, LEAST = 4 << 20, IN_REQUEST = 16 << 20 };
 
 uint64_t ws_push_bucket_size(enum ws_backend backend)
 {
 	return backend == WS_BACKEND_TENSOR                               ? IN_REQUEST :
 	       backend == WS_BACKEND_AUTO || backend == WS_BACKEND_GLOO ? KEPT_BY_MALLOC :
-	                                                                    LARGEST;
+	                                                                    WS_PUSH_BUCKET_LARGEST;
 }
 
-/* A data plane with memory of its own has told how much it takes for the first size. */
 static void begin_pace(struct ws_push *p)
 {
-	bool ours = p->to.known && p->opts.n_endpoints;
+	bool ours = p->to.known && p->opts.n_endpoints && push_follows_pace(p);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		ours = ours && ws_endpoint_is_ours(&p->to.infos[i]);
-	const uint64_t start = ours ? LARGEST : ws_push_bucket_size(p->opts.backend);
-	ws_pace_begin(&p->pace, start, LEAST, p->link.transport->memory ? start : LARGEST);
+	ws_pace_begin(&p->pace,
+	              ours ? WS_PUSH_BUCKET_LARGEST : ws_push_bucket_size(p->opts.backend), LEAST,
+	              WS_PUSH_BUCKET_LARGEST);
+	/* Memory of the data plane is allocated for the buckets of the first size. */
+	if (p->link.transport->memory)
+		p->pace.most = p->pace.best;
 }
 
 /* Plans the buckets. Some servers take flattened buckets of one dtype only, and mixed dtypes are
@@ -48,7 +51,9 @@ static int plan_buckets(struct ws_push *p, struct ws_err *err)
 	begin_pace(p);
 	struct ws_plan_opts opts = {
 		.bucket_size = p->opts.bucket_size ? p->opts.bucket_size : p->pace.best,
-		.together = push_follows_pace(p) ? LARGEST : 0,
+		.together = push_follows_pace(p) && !p->link.transport->memory ?
+		                    WS_PUSH_BUCKET_LARGEST :
+		                    0,
 		.format = push_choose_format(p),
 		.include = p->opts.include,
 		.n_include = p->opts.n_include,
@@ -184,6 +189,18 @@ static void emit_tensors(struct ws_push *p, size_t b)
 	}
 }
 
+uint64_t push_bucket_limit(const struct ws_push *p, size_t b)
+{
+	const bool none = p->protocol->files ? p->opts.bucket_size == UINT64_MAX :
+	                                       p->protocol->transfer != NULL;
+	return none || !p->from.plan ? 0 : p->from.plan->buckets[b].limit;
+}
+
+uint64_t push_last_bucket_limit(const struct ws_push *p)
+{
+	return p->from.plan ? push_bucket_limit(p, p->from.plan->n_buckets - 1) : 0;
+}
+
 static void emit_planned_bucket(struct ws_push *p, size_t b)
 {
 	const struct ws_plan *plan = p->from.plan;
@@ -193,19 +210,11 @@ static void emit_planned_bucket(struct ws_push *p, size_t b)
 		.type = WS_EV_BUCKET,
 		.bucket = { .index = b, .count = plan->n_buckets,
 		            .tensors = plan->buckets[b].n, .bytes = plan->buckets[b].bytes,
-		            .bucket_size = plan->buckets[b].limit,
+		            .bucket_size = push_bucket_limit(p, b),
 		            .flush = flush == WS_FLUSH_EVERY || (flush == WS_FLUSH_LAST && last),
 		            .planned = true }
 	};
 	push_emit(p, &ev);
-}
-
-uint64_t push_last_bucket_size(const struct ws_push *p)
-{
-	const struct ws_plan *plan = p->from.plan;
-	return plan && p->opts.bucket_size != UINT64_MAX ?
-	               plan->buckets[plan->n_buckets - 1].limit :
-	               0;
 }
 
 void push_emit_plan(struct ws_push *p)
@@ -222,8 +231,8 @@ void push_emit_plan(struct ws_push *p)
 		          .skipped = plan->n_skipped,
 		          .buckets = plan->n_buckets,
 		          .bytes = plan->bytes,
-		          .bucket_size = p->opts.bucket_size == UINT64_MAX ? 0 : plan->bucket_size,
-		          .bucket_size_auto = push_follows_pace(p),
+		          .bucket_size = push_bucket_limit(p, 0),
+		          .bucket_size_auto = push_follows_pace(p) && push_takes_any_buckets(p),
 		          .load_format =
 		                  plan->format == WS_FORMAT_FLATTENED ? "flattened_bucket" : "none",
 		          .backend = p->link.transport->name,

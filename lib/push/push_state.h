@@ -119,8 +119,10 @@ void push_name_source(struct ws_push *p, const struct ws_push_source *s);
  * keep in FP8. Buckets are flattened if all servers support that. */
 int push_make_plan(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err);
 void push_emit_plan(struct ws_push *p);
-/* The size that the last buckets are cut for; 0: there is no plan, or it has no such size. */
-uint64_t push_last_bucket_size(const struct ws_push *p);
+/* The size that bucket b of the plan, or the last one, is cut for; 0: none, because batches are
+ * sent, or servers load files, or there is no plan. */
+uint64_t push_bucket_limit(const struct ws_push *p, size_t b);
+uint64_t push_last_bucket_limit(const struct ws_push *p);
 /* The GPU memory of the plan's largest bucket. */
 uint64_t push_largest_staging(const struct ws_push *p);
 

@@ -70,17 +70,17 @@ bool push_follows_pace(const struct ws_push *p)
 
 /* Cuts the buckets from b on, of `left` bytes, for the size that the last ones suggest. Bucket b is
  * about to be prepared, and the one before it to be sent. */
-static int follow_pace(struct ws_push *p, size_t b, uint64_t left, struct ws_err *err)
+static void follow_pace(struct ws_push *p, size_t b, uint64_t left)
 {
 	struct ws_plan *plan = p->from.plan;
 	const uint64_t size = ws_pace_size(&p->pace, left), before = plan->buckets[b].limit;
 	char best[32], trial[32];
-	if (size == before || ws_plan_recut(plan, b, size, err))
-		return size == before ? 0 : -1;
+	if (size == before)
+		return;
+	ws_plan_recut(plan, b, size);
 	ws_log(p->opts.log, 2, "bucket %zu: the best size so far is %s, tried is %s", b + 1,
 	       ws_format_size(best, sizeof best, p->pace.best),
 	       p->pace.trial ? ws_format_size(trial, sizeof trial, p->pace.trial) : "none");
-	return 0;
 }
 
 static void stage(struct ws_push *p, const struct ws_payload *payloads, size_t n)
@@ -124,8 +124,8 @@ static int move_all(struct ws_push *p, struct ws_err *err)
 		next = (struct push_bucket){ 0 };
 		left -= p->from.plan->buckets[b].bytes;
 		if (left && follows)
-			rc = follow_pace(p, b + 1, left, err);
-		if (rc == 0 && left)
+			follow_pace(p, b + 1, left);
+		if (left)
 			rc = open_bucket(p, b + 1, &next, err);
 		if (rc == 0 && next.payloads)
 			stage(p, next.payloads, next.n_payloads);

@@ -25,14 +25,15 @@ MIB = 1 << 20
 LINK = "10gbit"
 DEFINITIONS = """\
 What is measured
-  job          one checkpoint into one endpoint of one rank on this machine, over gloo: read the
-               files, form the group, pause, send, resume, leave the group
+  job          one checkpoint into one endpoint of one rank on this machine (many: four ranks, or
+               four endpoints), over gloo: read the files, form the group, pause, send, resume,
+               leave the group
   wsync        `ns.total` of wsync-push's last line
   torch        the same job by tests/bench/torch_sender.py; starting Python and importing torch are
                left out of its time and of its CPU time (they take seconds)
   default      wsync-push without --bucket-size and --load-format; the other rows name both. Each
                sender and setting has an endpoint of its own: memory that a server's malloc keeps
-               depends on the sizes that it got before. All of them take turns, twice to warm up.
+               depends on the sizes that it got before. All of them take turns.
                `torch's best` is its setting with the least median, `our best fixed` likewise.
   CPU          user + system time of the sending process (wsync: the whole process)
   proof        the job with --verify hash against the job with --verify names, into a receiver that
@@ -42,7 +43,7 @@ What is measured
                faster of the two
   first byte   from the start of wsync-push's job to the first byte of weights on the wire
   ratio        reference / wsync within a pair, so above 1 is faster than the reference; median, and
-               the least and greatest of all pairs. The first pair warms up and is dropped.
+               the least and greatest of all pairs. The first ones warm up and are dropped.
   kernels      wsync-bench kernels: 16384 x 4096 numbers from memory to memory, on one thread:
                against memcpy, in turns inside one process; and against torch by
                tests/bench/torch_kernels.py on one thread
@@ -185,9 +186,10 @@ class Cell:
     def run(self, version, urls, path, files):
         to = [arg for url in urls for arg in ("--endpoint", url)]
         if self.ours:
-            how = ["--load-format", self.load_format, "--bucket-size", "%dMiB" % self.mib]
+            how = (["--load-format", self.load_format, "--bucket-size", "%dMiB" % self.mib]
+                   if self.mib else [])
             run = Run([built("bin/wsync-push"), path, *to, "--backend", "gloo", "--verify", "none",
-                       "--json", *(how if self.mib else [])])
+                       "--json", *how])
             end = run.end()
             end.update(seconds=end["ns"]["total"] / 1e9, cpu_seconds=run.cpu)
         else:
@@ -267,14 +269,14 @@ def many_receivers(table, count, version):
     for tps in ([4], [1] * 4):
         cells = [Cell(True, None, None), Cell(False, "flattened_bucket", 32)]
         try:
-            peers = [lib.Receivers(version, tps, options=["--keep", "none"]) for _ in cells]
+            peers = lib.Receivers(version, tps * len(cells), options=["--keep", "none"])
         except lib.Skip as why:
             table.one("torch %s: skipped" % version, str(why))
             return
-        urls = {cell: [e.url for e in p.endpoints] for cell, p in zip(cells, peers)}
-        take_turns(cells, count, lambda cell, to=urls: cell.run(version, to[cell], path, files))
-        for p in peers:
-            p.stop()
+        urls = [e.url for e in peers.endpoints]
+        to = {cell: urls[i * len(tps):][:len(tps)] for i, cell in enumerate(cells)}
+        take_turns(cells, count, lambda cell, to=to: cell.run(version, to[cell], path, files))
+        peers.stop()
         to = "to %d x %d ranks: " % (len(tps), tps[0])
         ours, theirs = cells
         table.pairs(to + "torch's best", ours.of("seconds"), theirs.of("seconds"), seconds,
@@ -530,7 +532,8 @@ def machine():
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--pairs", type=int, default=9, help="pairs that count (9)")
-    p.add_argument("--torch", help="version of the torch to compare with (all; 2.6)")
+    p.add_argument("--torch", help="compare with this version of torch only (2.6; in section torch:"
+                   " 1.13, 2.6 and 2.14)")
     p.add_argument("--only", choices=SECTIONS, action="append",
                    help="some of it; repeatable")
     args = p.parse_args()

@@ -40,6 +40,7 @@ prepare() {
 @test "the first bucket size fits the data plane; a given one stays" {
 	endpoint one
 	local row size auto
+	safetensors plain.safetensors a.weight:BF16:64,32 >/dev/null
 	for row in "$((31 << 20)) True" "$((31 << 20)) True --bucket-size auto" \
 		"$((31 << 20)) True --protocol two-phase" \
 		"$((31 << 20)) False --protocol two-phase --two-phase whole" \
@@ -49,16 +50,23 @@ prepare() {
 		"$((512 << 20)) True -e $url" "$((512 << 20)) False -e $url --bucket-size 512MiB"; do
 		read -r size auto row <<<"$row"
 		# shellcheck disable=SC2086  # options
-		try wsync-push -n small.safetensors $row --json
+		try wsync-push -n plain.safetensors $row --json
 		expect_status 0
 		expect_json '[(l["bucket_size"], l["bucket_size_auto"]) for l in lines
 			if l["type"] == "plan"]' "[($size, $auto)]"
 		expect_json '{l["bucket_size"] for l in lines if l["type"] in ("bucket", "end")}' \
 			"{$size}"
 	done
-	try wsync-push -n small.safetensors --bucket-size soon
+	try wsync-push -n small.safetensors --json # its tensors need another order
+	expect_json '[l["bucket_size_auto"] for l in lines if l["type"] == "plan"]' '[False]'
+	mkdir files
+	mv plain.safetensors files/
+	try wsync-push -n files --backend disk --json
+	expect_json '{l["bucket_size"] for l in lines if l["type"] in ("plan", "bucket", "end")}' \
+		'{0}'
+	try wsync-push -n files --bucket-size soon
 	expect_status 2
-	err_has "--bucket-size: invalid SIZE 'soon', must be like 512MiB"
+	err_has "--bucket-size: invalid size 'soon', must be auto, or like 512MiB"
 }
 
 @test "a push pauses, flushes with the last bucket only, resumes and destroys its group" {

@@ -142,7 +142,7 @@ def suite_for(version):
         @suite.case("other bucket sizes are tried while a gigabyte is sent")
         def sizes(fix):
             endpoints = fix.peers.choose(1)
-            path = make("sizes", [("t%d" % i, "F32", (250007,)) for i in range(1100)])
+            path = make("sizes", [("t%d" % i, "F32", (250007,)) for i in range(1400)])
             result = lib.push(endpoints, [path])
             assert result.rc == 0, result
             plan, buckets = result.of("plan")[0], result.of("bucket")

@@ -2,7 +2,8 @@
 /* plan.h - the tensors to send, how they are made, and their buckets and order.
  *
  * A plan is made from headers alone. --dry-run prints it and the real run executes the same object,
- * whose digest covers names, dtypes, shapes, recipes, order and bucket borders (not the bytes). */
+ * whose digest covers names, dtypes, shapes, recipes and the catalog's order: neither the bytes nor
+ * the borders of buckets. */
 #ifndef WSYNC_PLAN_H
 #define WSYNC_PLAN_H
 
@@ -80,10 +81,10 @@ struct ws_plan_opts {
  * plan. */
 int ws_plan_make(const struct ws_catalog *c, const struct ws_plan_opts *opts, struct ws_plan **out,
                  struct ws_err *err);
-/* Cuts the buckets from `first` on again, for another bucket size. Tensors keep their order, and
- * the digest stays that of the plan as it was made. Changes nothing where a bucket needed another
- * order of its tensors, or would need one now. */
-int ws_plan_recut(struct ws_plan *p, size_t first, uint64_t size, struct ws_err *err);
+/* Cuts the buckets from `first` on again, for another bucket size. Tensors keep their order. The
+ * buckets stay as they are if one needed another order of its tensors, or would need one now, or
+ * without memory. */
+void ws_plan_recut(struct ws_plan *p, size_t first, uint64_t size);
 void ws_plan_free(struct ws_plan *p); /* NULL is fine */
 /* The plan's tensors by name, for ws_plan_find; the caller frees the array. NULL: out of memory. */
 const struct ws_plan_tensor **ws_plan_index(const struct ws_plan *p);

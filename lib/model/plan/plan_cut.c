@@ -42,41 +42,49 @@ static size_t next_group(const struct ws_plan *p, size_t i, uint64_t *bytes)
 	return i;
 }
 
-/* Bytes of the small groups from tensor i on, until a large one follows or they are too many. */
-static uint64_t small_ones(const struct ws_plan *p, size_t i, uint64_t size, uint64_t enough)
+/* Where the run of groups of at most `size` bytes ends that begins at tensor i; 0: they have more
+ * than `most` bytes together. */
+static size_t end_of_few(const struct ws_plan *p, size_t i, uint64_t size, uint64_t most)
 {
 	uint64_t sum = 0, bytes;
-	while (i < p->n_tensors && sum <= enough) {
-		i = next_group(p, i, &bytes);
+	while (i < p->n_tensors) {
+		const size_t end = next_group(p, i, &bytes);
 		if (bytes > size)
 			break;
 		sum += bytes;
+		if (sum > most)
+			return 0;
+		i = end;
 	}
-	return sum;
+	return i;
 }
 
 /* Does the group at tensor i, of so many bytes, still belong to the bucket? A bucket of groups that
- * are larger than `size` takes more of them up to `together`, and the few small ones between. */
+ * are larger than `size` takes more of them up to `together`, and the few small ones between: those
+ * before *few do. */
 static bool belongs(const struct ws_plan *p, const struct ws_plan_bucket *b, size_t i,
-                    uint64_t bytes)
+                    uint64_t bytes, size_t *few)
 {
-	const uint64_t size = b->limit, few = size / 4;
-	const uint64_t sum = b->bytes + bytes;
-	if (p->together <= size)
+	const uint64_t size = b->limit, sum = b->bytes + bytes;
+	if (p->together <= size || (b->bytes <= size && bytes <= size))
 		return sum <= size;
-	if (b->bytes <= size && bytes <= size)
-		return sum <= size;
-	return sum <= p->together && (b->bytes > size ? small_ones(p, i, size, few) <= few :
-	                                                b->bytes <= few);
+	if (sum > p->together)
+		return false;
+	if (bytes > size)
+		return b->bytes > size || b->bytes <= size / 4;
+	if (i >= *few)
+		*few = end_of_few(p, i, size, size / 4);
+	return i < *few;
 }
 
 int ws_plan_cut(struct ws_plan *p, size_t first, uint64_t size)
 {
 	struct ws_plan_bucket bucket = { .first = first, .limit = size };
+	size_t few = 0;
 	for (size_t i = first; i < p->n_tensors;) {
 		uint64_t bytes;
 		const size_t end = next_group(p, i, &bytes);
-		if (bucket.n && !belongs(p, &bucket, i, bytes)) {
+		if (bucket.n && !belongs(p, &bucket, i, bytes, &few)) {
 			if (add_bucket(p, bucket))
 				return -1;
 			bucket = (struct ws_plan_bucket){ .first = i, .limit = size };
@@ -97,22 +105,20 @@ static bool are_aligned(const struct ws_plan *p, size_t first)
 	return true;
 }
 
-int ws_plan_recut(struct ws_plan *p, size_t first, uint64_t size, struct ws_err *err)
+void ws_plan_recut(struct ws_plan *p, size_t first, uint64_t size)
 {
 	if (p->reordered || first >= p->n_buckets)
-		return 0;
+		return;
 	const size_t n = p->n_buckets - first;
 	struct ws_plan_bucket *before = malloc(n * sizeof *before);
 	if (!before)
-		return ws_oom(err);
+		return;
 	memcpy(before, p->buckets + first, n * sizeof *before);
 	p->n_buckets = first;
-	const int rc = ws_plan_cut(p, before->first, size);
-	if (rc || !are_aligned(p, first)) {
+	if (ws_plan_cut(p, before->first, size) || !are_aligned(p, first)) {
 		/* The array never shrinks, so the old buckets still fit. */
 		memcpy(p->buckets + first, before, n * sizeof *before);
 		p->n_buckets = first + n;
 	}
 	free(before);
-	return rc ? ws_oom(err) : 0;
 }

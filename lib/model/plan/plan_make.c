@@ -200,7 +200,8 @@ static int add_recipe(struct ws_hash *h, const struct ws_catalog *c, const struc
 	return t->op == WS_OP_MAKE ? add_computed(h, t->item->computed) : 0;
 }
 
-/* Lengths precede their data, so that no two plans hash the same text. */
+/* Lengths precede their data, so that no two plans hash the same text. The borders of buckets are
+ * not hashed: with another bucket size the same weights arrive. */
 static int digest(struct ws_plan *p, const struct ws_catalog *c)
 {
 	struct ws_hash *h = ws_hash_new();
@@ -208,9 +209,6 @@ static int digest(struct ws_plan *p, const struct ws_catalog *c)
 	if (!h)
 		return -1;
 	add_number(h, p->format);
-	add_number(h, p->n_buckets);
-	for (size_t b = 0; b < p->n_buckets; b++)
-		add_number(h, p->buckets[b].n);
 	for (size_t i = 0; rc == 0 && i < p->n_tensors; i++) {
 		const struct ws_plan_tensor *t = &p->tensors[i];
 		const char *dtype = ws_dtype_torch(t->dtype);
@@ -238,7 +236,7 @@ static int build(struct ws_plan *p, const struct ws_catalog *catalog, struct cho
 	fill(p->tensors, c, n);
 	for (size_t i = 0; i < n; i++)
 		p->bytes += p->tensors[i].bytes;
-	if (ws_plan_cut(p, 0, p->bucket_size))
+	if (digest(p, catalog) || ws_plan_cut(p, 0, p->bucket_size))
 		return -1;
 	for (size_t b = 0; p->format == WS_FORMAT_FLATTENED && b < p->n_buckets; b++) {
 		const struct ws_plan_bucket *k = &p->buckets[b];
@@ -248,7 +246,7 @@ static int build(struct ws_plan *p, const struct ws_catalog *catalog, struct cho
 		fill(p->tensors + k->first, c + k->first, k->n);
 		p->reordered = true;
 	}
-	return digest(p, catalog);
+	return 0;
 }
 
 int ws_plan_make(const struct ws_catalog *catalog, const struct ws_plan_opts *opts,

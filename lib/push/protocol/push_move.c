@@ -20,7 +20,9 @@ void push_moved_tick(void *ctx)
 		              .total = p->from.plan->bytes,
 		              .bucket = p->run.bucket,
 		              .buckets = p->from.plan->n_buckets,
-		              .bucket_size = p->from.plan->buckets[p->run.bucket].limit,
+		              .bucket_bytes = p->protocol->transfer ?
+		                                      0 :
+		                                      p->from.plan->buckets[p->run.bucket].bytes,
 		              .ns = ws_now_ns() - p->run.transfer_since },
 	};
 	push_emit(p, &ev);

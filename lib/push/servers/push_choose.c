@@ -139,7 +139,7 @@ bool push_takes_any_buckets(const struct ws_push *p)
 		alike = alike && plan->tensors[i].dtype == plan->tensors[0].dtype;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		mixed = mixed && push_can(p, i)->mixed_bucket;
-	return plan->format != WS_FORMAT_FLATTENED || alike || mixed;
+	return plan->format != WS_FORMAT_FLATTENED || (!plan->reordered && (alike || mixed));
 }
 
 /* torch's gloo supports few dtypes of single tensors. Every server that supports flattened buckets

@@ -93,8 +93,8 @@ int push_choose(struct ws_push *p, struct ws_err *err);
 const struct push_protocol *push_protocol_asked(enum ws_protocol asked);
 /* Before the plan exists, it assumes buckets without mixed dtypes. */
 enum ws_load_format push_choose_format(const struct ws_push *p);
-/* Do all endpoints take the tensors of the plan in its format, wherever its buckets are cut? Some
- * take flattened buckets of one dtype only. */
+/* Do all endpoints take the tensors of the plan in its format and order, wherever its buckets are
+ * cut? Some take flattened buckets of one dtype only. */
 bool push_takes_any_buckets(const struct ws_push *p);
 /* Checks protocol, load format, version and --verify of this plan at these endpoints. */
 int push_legal(struct ws_push *p, struct ws_err *err);
