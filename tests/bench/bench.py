@@ -279,7 +279,7 @@ def many_receivers(table, count, version):
         peers.stop()
         to = "to %d x %d ranks: " % (len(tps), tps[0])
         ours, theirs = cells
-        table.pairs(to + "torch's best", ours.of("seconds"), theirs.of("seconds"), seconds,
+        table.pairs(to + "torch, 32 MiB", ours.of("seconds"), theirs.of("seconds"), seconds,
                     ">= 1.3")
         table.pairs(to + "CPU", ours.of("cpu_seconds"), theirs.of("cpu_seconds"), seconds)
 
