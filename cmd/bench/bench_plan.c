@@ -55,6 +55,7 @@ static int count_bytes(struct bench_job *job, const struct opt_args *args, struc
 	const struct ws_plan_opts p = { .bucket_size = how->bucket_size ?
 		                                               how->bucket_size :
 		                                               ws_push_bucket_size(how->backend),
+		                        .large = ws_push_bucket_size(how->backend),
 		                        .together = how->bucket_size ? 0 : WS_PUSH_BUCKET_LARGEST,
 		                        .format = WS_FORMAT_FLATTENED };
 	int rc = bench_source(job, args, &source, err);

@@ -38,7 +38,7 @@ int pushing_bucket_size(void *bytes, const char *value, struct ws_err *err)
 		*(uint64_t *)bytes = 0;
 		return 0;
 	}
-	if (ws_parse_size(value, bytes, NULL) == 0)
+	if (ws_parse_size(value, bytes, NULL) == 0 && *(uint64_t *)bytes)
 		return 0;
 	return ws_err_set(err, WS_EUSAGE, "invalid size '%s', must be auto, or like 512MiB",
 	                  value);

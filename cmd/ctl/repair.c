@@ -288,8 +288,8 @@ static int check_missed(const struct ws_journal_record *rec, const struct ws_rep
 	return 0;
 }
 
-/* Does a later record, which is repeated too, send this endpoint the same tensors in the same
- * buckets? Then these older weights would only be overwritten. */
+/* Does a later record, which is repeated too, send this endpoint the same tensors? Then these older
+ * weights would only be overwritten. */
 static bool overtaken(const struct repairs *r, size_t i, const char *url)
 {
 	for (size_t j = i + 1; j < r->list.n; j++) {

@@ -74,7 +74,7 @@ static int find_against(struct verify_job *job, struct against *a, struct ws_err
 	return a->to.n ? ask(job, a, err) : describe(job, a, err);
 }
 
-/* Partners share a bucket, whatever its size. */
+/* Makes a plan, to find the buckets of partners. Its bucket size does not matter. */
 static int make_plan(const struct verify_config *cfg, const struct ws_input *in,
                      struct ws_plan **plan, struct ws_err *err)
 {

@@ -85,8 +85,8 @@ const char *ws_push_refuses(const struct ws_capabilities *can, enum ws_pause_mod
                             enum ws_push_flush flush, bool idle, bool no_cache,
                             const char **remedy);
 
-/* The size of the first buckets with bucket_size 0; wsync-endpoints alone get the largest. Tensors
- * that are larger than the bucket size share buckets of at most WS_PUSH_BUCKET_LARGEST. */
+/* The size of the first buckets with bucket_size 0; wsync-endpoints alone get the largest. Where
+ * the size is adapted, larger tensors share buckets of at most WS_PUSH_BUCKET_LARGEST. */
 #define WS_PUSH_BUCKET_LARGEST (UINT64_C(512) << 20)
 uint64_t ws_push_bucket_size(enum ws_backend backend);
 

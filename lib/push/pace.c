@@ -37,7 +37,9 @@ static void end_trial(struct ws_pace *p, bool gains)
 
 uint64_t ws_pace_size(struct ws_pace *p, uint64_t left)
 {
-	if (p->trial && p->turn == 2 * WS_PACE_TRIES) /* too few of them were full */
+	/* Too few of them were full. The size of a bucket is asked for before the one in front of
+	 * it is measured. */
+	if (p->trial && p->turn == 2 * WS_PACE_TRIES + 1)
 		end_trial(p, false);
 	if (!p->trial) {
 		p->trial = candidate(p, left);
@@ -56,8 +58,7 @@ static void sort(double *rates, unsigned n)
 		}
 }
 
-/* A gain is more than noise if the slower middle one of the trial is faster than all of the best
- * size. */
+/* It gains if the three fastest of the trial are faster than all of the best size, by 5 %. */
 static void judge(struct ws_pace *p)
 {
 	const double *best = p->rates[BEST], *trial = p->rates[TRIAL];
@@ -65,8 +66,7 @@ static void judge(struct ws_pace *p)
 	sort(p->rates[BEST], n);
 	sort(p->rates[TRIAL], m);
 	if (n == WS_PACE_SAMPLES && m == WS_PACE_SAMPLES)
-		end_trial(p, trial[(m - 1) / 2] > best[n - 1] &&
-		                     trial[(m - 1) / 2] > GAIN * best[n / 2]);
+		end_trial(p, trial[1] > GAIN * best[n - 1]);
 	else if (n >= HOPELESS_AFTER && m >= HOPELESS_AFTER && trial[m - 1] < HOPELESS * best[0])
 		end_trial(p, false);
 }

@@ -30,8 +30,8 @@ void ws_pace_begin(struct ws_pace *p, uint64_t start, uint64_t least, uint64_t m
 /* The size for the buckets that come next, of `left` bytes together. The full buckets of a trial
  * take a sixteenth of them at most, because the size may be a slow one. */
 uint64_t ws_pace_size(struct ws_pace *p, uint64_t left);
-/* A bucket of so many bytes, which was cut for this size, took ns. A larger one is a single tensor,
- * and one of less than half is a rest: they say nothing about the size. */
+/* A bucket of so many bytes, which was cut for this size, took ns. One that is larger has a large
+ * tensor, and one of less than half is a rest: they say nothing about the size. */
 void ws_pace_took(struct ws_pace *p, uint64_t size, uint64_t bytes, int64_t ns);
 
 #endif

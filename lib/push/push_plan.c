@@ -39,9 +39,6 @@ static void begin_pace(struct ws_push *p)
 	ws_pace_begin(&p->pace,
 	              ours ? WS_PUSH_BUCKET_LARGEST : ws_push_bucket_size(p->opts.backend), LEAST,
 	              WS_PUSH_BUCKET_LARGEST);
-	/* Memory of the data plane is allocated for the buckets of the first size. */
-	if (p->link.transport->memory)
-		p->pace.most = p->pace.best;
 }
 
 /* Plans the buckets. Some servers take flattened buckets of one dtype only, and mixed dtypes are
@@ -51,9 +48,8 @@ static int plan_buckets(struct ws_push *p, struct ws_err *err)
 	begin_pace(p);
 	struct ws_plan_opts opts = {
 		.bucket_size = p->opts.bucket_size ? p->opts.bucket_size : p->pace.best,
-		.together = push_follows_pace(p) && !p->link.transport->memory ?
-		                    WS_PUSH_BUCKET_LARGEST :
-		                    0,
+		.large = p->pace.start,
+		.together = push_follows_pace(p) ? WS_PUSH_BUCKET_LARGEST : 0,
 		.format = push_choose_format(p),
 		.include = p->opts.include,
 		.n_include = p->opts.n_include,

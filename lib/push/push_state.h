@@ -144,7 +144,8 @@ int64_t push_first_byte(const struct ws_push *p);
 /* ---- push_transfer.c ---- */
 
 int push_transfer(struct ws_push *p, struct ws_err *err);
-/* Is the bucket size adapted to what is measured while sending? */
+/* Is the bucket size adapted to what is measured while sending? Not with a data plane that
+ * allocates memory for its buckets before the pause. */
 bool push_follows_pace(const struct ws_push *p);
 /* Returns -1 and sets `commits_void` if a source has changed since it was opened. Returns 0 once
  * --disk-dir has a checked copy: the source no longer matters then. */

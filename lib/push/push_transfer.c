@@ -65,22 +65,24 @@ static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 
 bool push_follows_pace(const struct ws_push *p)
 {
-	return !p->opts.bucket_size && p->protocol->one_by_one && p->protocol->one_by_one(p);
+	return !p->opts.bucket_size && !p->link.transport->memory && p->protocol->one_by_one &&
+	       p->protocol->one_by_one(p);
 }
 
 /* Cuts the buckets from b on, of `left` bytes, for the size that the last ones suggest. Bucket b is
- * about to be prepared, and the one before it to be sent. */
-static void follow_pace(struct ws_push *p, size_t b, uint64_t left)
+ * about to be prepared, and the one before it to be sent. False: they cannot be cut otherwise. */
+static bool follow_pace(struct ws_push *p, size_t b, uint64_t left)
 {
 	struct ws_plan *plan = p->from.plan;
-	const uint64_t size = ws_pace_size(&p->pace, left), before = plan->buckets[b].limit;
-	char best[32], trial[32];
-	if (size == before)
-		return;
+	const uint64_t size = ws_pace_size(&p->pace, left);
+	char best[32], next[32];
+	if (size == plan->buckets[b].limit)
+		return true;
 	ws_plan_recut(plan, b, size);
-	ws_log(p->opts.log, 2, "bucket %zu: the best size so far is %s, tried is %s", b + 1,
-	       ws_format_size(best, sizeof best, p->pace.best),
-	       p->pace.trial ? ws_format_size(trial, sizeof trial, p->pace.trial) : "none");
+	ws_log(p->opts.log, 2, "bucket %zu: at most %s, the best size so far is %s", b + 1,
+	       ws_format_size(next, sizeof next, plan->buckets[b].limit),
+	       ws_format_size(best, sizeof best, p->pace.best));
+	return size == plan->buckets[b].limit;
 }
 
 static void stage(struct ws_push *p, const struct ws_payload *payloads, size_t n)
@@ -113,7 +115,7 @@ int push_check_sources(struct ws_push *p, struct ws_err *err)
 static int move_all(struct ws_push *p, struct ws_err *err)
 {
 	struct push_bucket now = { 0 }, next = { 0 };
-	const bool follows = push_follows_pace(p) && push_takes_any_buckets(p);
+	bool follows = push_follows_pace(p) && push_takes_any_buckets(p);
 	uint64_t left = p->from.plan->bytes;
 	p->run.n_made[0] = p->run.n_made[1] = 0;
 	int rc = open_bucket(p, 0, &next, err);
@@ -124,7 +126,7 @@ static int move_all(struct ws_push *p, struct ws_err *err)
 		next = (struct push_bucket){ 0 };
 		left -= p->from.plan->buckets[b].bytes;
 		if (left && follows)
-			follow_pace(p, b + 1, left);
+			follows = follow_pace(p, b + 1, left);
 		if (left)
 			rc = open_bucket(p, b + 1, &next, err);
 		if (rc == 0 && next.payloads)

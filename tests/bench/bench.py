@@ -3,8 +3,8 @@
 """bench.py - wsync-push against torch's own sender and against a plain socket, in one run.
 
 It judges nothing: figures are printed beside what we aim at, and it exits 0. What it compares runs
-in turn, in pairs whose order alternates, and ratios are taken within a pair: a machine that becomes
-slower or faster meanwhile does so for both.
+in turn, in rounds whose order alternates, and ratios are taken within a round: a machine that
+becomes slower or faster meanwhile does so for both.
 """
 import argparse
 import json
@@ -28,13 +28,15 @@ What is measured
   job          one checkpoint into one endpoint of one rank on this machine (many: four ranks, or
                four endpoints), over gloo: read the files, form the group, pause, send, resume,
                leave the group
-  wsync        `ns.total` of wsync-push's last line
+  wsync        `ns.total` of wsync-push's last line, in flattened buckets of the default size;
+               `wall` is the whole process, from fork to exit
   torch        the same job by tests/bench/torch_sender.py; starting Python and importing torch are
                left out of its time and of its CPU time (they take seconds)
   default      wsync-push without --bucket-size and --load-format; the other rows name both. Each
                sender and setting has an endpoint of its own: memory that a server's malloc keeps
                depends on the sizes that it got before. All of them take turns.
                `torch's best` is its setting with the least median, `our best fixed` likewise.
+               The checkpoint is too small for the default to try other sizes while it sends.
   CPU          user + system time of the sending process (wsync: the whole process)
   proof        the job with --verify hash against the job with --verify names, into a receiver that
                reports the checksums it was told: what a server needs for its own is not ours

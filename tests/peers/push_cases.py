@@ -139,21 +139,24 @@ def suite_for(version):
         os.unlink(path)
 
     if version == "2.6":
-        @suite.case("other bucket sizes are tried while a gigabyte is sent")
-        def sizes(fix):
-            endpoints = fix.peers.choose(1)
+        @suite.case("a server that is slow with larger buckets gets smaller ones")
+        def sizes(_fix):
+            peers = lib.Receivers(version, [1], options=["--slow-above", str(16 << 20)])
             path = make("sizes", [("t%d" % i, "F32", (250007,)) for i in range(1400)])
-            result = lib.push(endpoints, [path])
+            result = lib.push(peers.endpoints, [path])
             assert result.rc == 0, result
             plan, buckets = result.of("plan")[0], result.of("bucket")
             assert plan["bucket_size"] == 31 << 20 and plan["bucket_size_auto"], plan
-            # There is no room to try 62 MiB. Whether half of 15.5 is tried, the times decide.
+            # There is no room to try 62 MiB. Whether half of 15.5 is faster, the times decide.
             tried = {b["bucket_size"] for b in buckets}
             assert {31 << 20, 31 << 19} <= tried <= {31 << i for i in range(17, 21)}, result
+            assert buckets[-1]["bucket_size"] < 31 << 20, result
+            assert sum(b["bucket_size"] == 31 << 20 for b in buckets) < 8, result
             assert result.end["bucket_size"] == buckets[-1]["bucket_size"], result
             assert result.end["buckets"] == len(buckets) == buckets[-1]["count"], result
             assert sum(b["bytes"] for b in buckets) == plan["bytes"], result
-            lib.check_held(endpoints, lib.oracle(path))
+            lib.check_held(peers.endpoints, lib.oracle(path))
+            peers.stop()
             os.unlink(path)
 
     @suite.case("three pushes through one group")

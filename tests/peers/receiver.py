@@ -44,8 +44,10 @@ def die_with_parent():
 class Rank:
     """One tp rank: a group to the sender, and what came through it."""
 
-    def __init__(self, tp_rank, keep, device="cpu", eager=False, group=None, hold_file=None):
+    def __init__(self, tp_rank, keep, device="cpu", eager=False, group=None, hold_file=None,
+                 slow_above=None):
         self.tp_rank, self.keep, self.hold_file = tp_rank, keep, hold_file
+        self.slow_above = slow_above
         self.device, self.eager, self.group = device, eager, group
         self.groups, self.held = {}, {}
         self.prepared = None
@@ -162,6 +164,8 @@ class Rank:
         sizes = [t.numel() * t.element_size() for t in shapes]
         flat = torch.empty(sum(sizes), dtype=torch.uint8, device=self.device)
         dist.broadcast(flat, src=0, group=group)
+        if self.slow_above and len(flat) > self.slow_above:
+            time.sleep(0.5)
         return [part.view(t.dtype).reshape(t.shape) for part, t in zip(flat.split(sizes), shapes)]
 
     def hold(self, name, tensor):
@@ -234,7 +238,7 @@ class Endpoint:
         for i in range(tp):
             ours, theirs = FORK.Pipe()
             child = FORK.Process(target=Rank(i, args.keep, args.device, args.eager, args.group,
-                                             args.hold).serve,
+                                             args.hold, args.slow_above).serve,
                                  args=(theirs,), daemon=True)
             child.start()
             theirs.close()
@@ -459,6 +463,8 @@ def main():
     p.add_argument("--eager", action="store_true", help="join NCCL while the group is made")
     p.add_argument("--group", help="join under this name, whatever is asked for")
     p.add_argument("--hold", metavar="FILE", help="receive no bytes while FILE exists")
+    p.add_argument("--slow-above", type=int, metavar="BYTES",
+                   help="take half a second longer for a flattened bucket of more")
     p.add_argument("--refuse", action="store_true", help="answer every update with 400, at once")
     args = p.parse_args()
     args.out = os.dup(1)  # for the ready lines; gloo prints to stdout on its own

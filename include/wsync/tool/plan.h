@@ -2,8 +2,8 @@
 /* plan.h - the tensors to send, how they are made, and their buckets and order.
  *
  * A plan is made from headers alone. --dry-run prints it and the real run executes the same object,
- * whose digest covers names, dtypes, shapes, recipes and the catalog's order: neither the bytes nor
- * the borders of buckets. */
+ * whose digest covers names, dtypes, shapes, recipes and their order: neither the bytes nor how
+ * they are put into buckets. */
 #ifndef WSYNC_PLAN_H
 #define WSYNC_PLAN_H
 
@@ -52,7 +52,7 @@ struct ws_plan {
 	size_t n_buckets, room; /* room: buckets that the array can hold */
 	uint64_t bytes;       /* payload of one copy */
 	enum ws_load_format format;
-	uint64_t bucket_size, together; /* as asked */
+	uint64_t bucket_size, large, together; /* as asked */
 	bool reordered;       /* a bucket needed another order than the catalog's */
 	size_t n_skipped;     /* by include/exclude, and empty tensors, which no server needs */
 	uint64_t digest;
@@ -60,9 +60,8 @@ struct ws_plan {
 
 struct ws_plan_opts {
 	uint64_t bucket_size;         /* bytes; 0: 512 MiB */
-	/* bytes that a bucket may have whose tensors are larger than bucket_size; 0: it has one of
-	 * them */
-	uint64_t together;
+	/* tensors of more than `large` bytes share buckets of at most `together`; 0: they do not */
+	uint64_t large, together;
 	enum ws_load_format format;
 	const char *const *include;   /* globs; n_include 0: everything */
 	size_t n_include;
@@ -71,14 +70,14 @@ struct ws_plan_opts {
 };
 
 /* Rules: a bucket has at most bucket_size bytes unless a single tensor (or a group that must stay
- * together) is larger. With `together` several of these share a bucket, and tensors between them
- * that have a quarter of bucket_size at most. Groups are X.weight with X.weight_scale_inv or
- * X.weight_scale, and DeepSeek's q_a_proj with kv_a_proj_with_mqa of one layer (their loaders pair
- * them within one request). The catalog's order is kept, but in a flattened bucket where a view
- * that the server makes would then not begin at a multiple of its element size: the tensors of that
- * bucket go by falling element size. (Order matters to transforms: scales that follow their codes
- * need no second read of the weights.) WS_EUSAGE: no tensor is left. The catalog must outlive the
- * plan. */
+ * together) is larger. With `together` groups of more than `large` bytes share a bucket. It may
+ * have small ones before, between and behind them, of a quarter of `large` each time. Groups are
+ * X.weight with X.weight_scale_inv or X.weight_scale, and DeepSeek's q_a_proj with
+ * kv_a_proj_with_mqa of one layer (their loaders pair them within one request). The catalog's order
+ * is kept, but in a flattened bucket where a view that the server makes would then not begin at a
+ * multiple of its element size: the tensors of that bucket go by falling element size. (Order
+ * matters to transforms: scales that follow their codes need no second read of the weights.)
+ * WS_EUSAGE: no tensor is left. The catalog must outlive the plan. */
 int ws_plan_make(const struct ws_catalog *c, const struct ws_plan_opts *opts, struct ws_plan **out,
                  struct ws_err *err);
 /* Cuts the buckets from `first` on again, for another bucket size. Tensors keep their order. The

@@ -42,38 +42,38 @@ static size_t next_group(const struct ws_plan *p, size_t i, uint64_t *bytes)
 	return i;
 }
 
-/* Where the run of groups of at most `size` bytes ends that begins at tensor i; 0: they have more
- * than `most` bytes together. */
-static size_t end_of_few(const struct ws_plan *p, size_t i, uint64_t size, uint64_t most)
+/* Where the run of groups ends that begins at tensor i and has none of more than `large` bytes; 0:
+ * it has more than a quarter of that. */
+static size_t end_of_few(const struct ws_plan *p, size_t i, uint64_t large)
 {
 	uint64_t sum = 0, bytes;
 	while (i < p->n_tensors) {
 		const size_t end = next_group(p, i, &bytes);
-		if (bytes > size)
+		if (bytes > large)
 			break;
 		sum += bytes;
-		if (sum > most)
+		if (sum > large / 4)
 			return 0;
 		i = end;
 	}
 	return i;
 }
 
-/* Does the group at tensor i, of so many bytes, still belong to the bucket? A bucket of groups that
- * are larger than `size` takes more of them up to `together`, and the few small ones between: those
- * before *few do. */
+/* Does the group at tensor i, of so many bytes, still belong to the bucket? A bucket with a large
+ * group takes more of them up to `together`, and the few small ones between: those before *few. */
 static bool belongs(const struct ws_plan *p, const struct ws_plan_bucket *b, size_t i,
                     uint64_t bytes, size_t *few)
 {
-	const uint64_t size = b->limit, sum = b->bytes + bytes;
-	if (p->together <= size || (b->bytes <= size && bytes <= size))
-		return sum <= size;
+	const uint64_t large = b->limit > p->large ? b->limit : p->large;
+	const uint64_t sum = b->bytes + bytes;
+	if (p->together <= large || (b->bytes <= large && bytes <= large))
+		return sum <= b->limit;
 	if (sum > p->together)
 		return false;
-	if (bytes > size)
-		return b->bytes > size || b->bytes <= size / 4;
+	if (bytes > large)
+		return b->bytes > large || b->bytes <= large / 4;
 	if (i >= *few)
-		*few = end_of_few(p, i, size, size / 4);
+		*few = end_of_few(p, i, large);
 	return i < *few;
 }
 

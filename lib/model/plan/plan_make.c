@@ -200,15 +200,14 @@ static int add_recipe(struct ws_hash *h, const struct ws_catalog *c, const struc
 	return t->op == WS_OP_MAKE ? add_computed(h, t->item->computed) : 0;
 }
 
-/* Lengths precede their data, so that no two plans hash the same text. The borders of buckets are
- * not hashed: with another bucket size the same weights arrive. */
+/* Lengths precede their data, so that no two plans hash the same text. Format and borders of
+ * buckets are not hashed: the same weights arrive. */
 static int digest(struct ws_plan *p, const struct ws_catalog *c)
 {
 	struct ws_hash *h = ws_hash_new();
 	int rc = 0;
 	if (!h)
 		return -1;
-	add_number(h, p->format);
 	for (size_t i = 0; rc == 0 && i < p->n_tensors; i++) {
 		const struct ws_plan_tensor *t = &p->tensors[i];
 		const char *dtype = ws_dtype_torch(t->dtype);
@@ -262,6 +261,7 @@ int ws_plan_make(const struct ws_catalog *catalog, const struct ws_plan_opts *op
 	if (rc == 0) {
 		p->format = opts->format;
 		p->bucket_size = opts->bucket_size ? opts->bucket_size : default_bucket_size;
+		p->large = opts->large;
 		p->together = opts->together;
 		rc = choose(catalog, opts, c, &n, err);
 	}

@@ -78,7 +78,7 @@ void push_moved_emit(struct ws_push *p, const struct push_bucket *k, const struc
 		            .count = p->from.plan->n_buckets,
 		            .tensors = bucket->n,
 		            .bytes = bucket->bytes,
-		            .bucket_size = bucket->limit,
+		            .bucket_size = push_bucket_limit(p, k->b),
 		            .flush = k->flush,
 		            .ns = m->ns,
 		            .wire_ns = m->wire_ns },
