@@ -29,7 +29,7 @@ static struct {
 	struct naming naming;
 	struct transforming transforming;
 	struct pushing pushing;
-	const char *weight_version, *lock, *round;
+	const char *weight_version, *lock, *round, *write;
 	unsigned asleep;
 	struct tracing tracing;
 	struct measuring measuring;
@@ -94,6 +94,8 @@ static const struct opt opts[] = {
 	OPT_FLAG(0, "stdin", &cfg.from_stdin,
 	         "push lines of stdin: SOURCE[TAB VERSION[TAB MEMORY]]", .basic = true),
 	OPT_FLAG('n', "dry-run", &cfg.dry_run, "print the plan, change nothing", .basic = true),
+	OPT_STRING(0, "write", "DIR", &cfg.write,
+	           "write what would be sent as a checkpoint; no endpoint takes part"),
 	OPT_GROUP("Transforms"),
 	OPT_TRANSFORMING(&cfg.transforming),
 	OPT_GROUP("Transport"),
@@ -418,6 +420,7 @@ static int push(const struct opt_args *args, const struct targets *targets, stru
 	o.sender_lock = cfg.lock;
 	o.round = cfg.round;
 	o.weight_version = cfg.weight_version;
+	o.write_dir = cfg.write;
 	o.dry_run = cfg.dry_run;
 	o.list_tensors = cfg.dry_run || cfg.common.verbose > 0;
 	o.timeout_ns = cfg.timeout_ns;
@@ -452,6 +455,11 @@ static int check_usage(const struct opt_args *args)
 		return opt_usage(&program, "--round, or --weight-version with --lock, names one "
 		                           "round: with --stdin each "
 		                           "line has its version, after a tab");
+	if (cfg.write && cfg.from_stdin)
+		return opt_usage(&program, "--write names the checkpoint of one SOURCE: it takes "
+		                           "no --stdin");
+	if (cfg.write && (cfg.common.endpoints.n || cfg.common.pool || cfg.common.registry))
+		return opt_usage(&program, "--write takes no --endpoint, --pool and --registry");
 	if (!cfg.from_stdin && !args->n)
 		return opt_usage(&program, "missing argument: SOURCE...");
 	if (cfg.tracing.file && cfg.measuring.file &&
@@ -475,7 +483,7 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 	int rc = measuring_begin(&cfg.measuring, ui, err) || tracing_begin(&cfg.tracing, err) ? -1 :
 	                                                                                        0;
 	if (rc == 0)
-		rc = follows ? targets_read_key(&targets, &cfg.common, ui, err) :
+		rc = follows || cfg.write ? targets_read_key(&targets, &cfg.common, ui, err) :
 		               targets_find(&targets, &cfg.common, optional, ui, err);
 	if (rc == 0) {
 		emit_start(ui, targets.n);

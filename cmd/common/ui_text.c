@@ -246,14 +246,17 @@ static void text_summary(struct ui *ui, const struct ws_ev_end *e)
 {
 	char bytes[NUM], time[NUM], rate[NUM];
 	printf("%s%s %s%s (%zu tensor%s, %zu bucket%s)", ui_on(ui, UI_BOLD),
+	       e->written ? (e->dry_run ? "would write" : "wrote") :
 	       e->dry_run ? "would push" : "pushed", ws_format_size(bytes, NUM, e->bytes),
 	       ui_off(ui), e->tensors, plural(e->tensors), e->buckets, plural(e->buckets));
 	if (e->n_endpoints)
 		printf(" to %zu endpoint%s", e->n_endpoints, plural(e->n_endpoints));
 	if (e->dry_run) {
-		printf(", nothing was sent\n");
+		printf(e->written ? ", nothing was written\n" : ", nothing was sent\n");
 		return;
 	}
+	if (e->written)
+		printf(" to %s", ui_text(e->written));
 	printf(" in %s, %s%s", ws_format_duration(time, NUM, e->total_ns),
 	       ws_format_rate(rate, NUM, e->bytes, e->total_ns), verified(e));
 	if (e->weight_version)

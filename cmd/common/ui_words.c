@@ -17,7 +17,7 @@ static const struct {
 	{ "ipc_by_ordinal", "ipc-device" },    { "limits", "max-difference" },
 	{ "lock_wait_ns", "lock-wait" },       { "nccl_library", "nccl-lib" },
 	{ "sender_lock", "lock" },             { "sharded_tp", "sharded" },
-	{ "timeout_ns", "timeout" },
+	{ "timeout_ns", "timeout" },           { "write_dir", "write" },
 };
 /* Fields of the same names, but for "_". */
 static const char *const alike[] = {

@@ -196,6 +196,7 @@ struct ws_ev_end {
 	/* the sum over all endpoints; NULL: names were not checked */
 	const struct ws_name_check_run *names;
 	const struct ws_transform_report *transform; /* NULL: tensors were sent as they are */
+	const char *written;        /* the directory of a checkpoint that was written; NULL: sent */
 	bool dry_run;
 };
 

@@ -121,12 +121,23 @@ static int change_weights(struct ws_push *p, struct ws_err *err)
 	       push_others_end(p, err) ? -1 : 0;
 }
 
+/* {write_dir}: no endpoint takes part. */
+static int write_only(struct ws_push *p, struct ws_err *err)
+{
+	if (push_values(p, err) || push_check_sources(p, err))
+		return -1;
+	push_enter(p, WS_PHASE_TRANSFER);
+	return p->protocol->prepare(p, err);
+}
+
 static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	if (get_ready(p, s, err))
 		return -1;
 	if (p->opts.dry_run)
 		return push_values(p, err);
+	if (p->opts.write_dir)
+		return write_only(p, err);
 	return form_group(p, s, err) || change_weights(p, err) ? -1 : 0;
 }
 
@@ -243,6 +254,7 @@ static void fill_result(struct ws_push *p, struct ws_ev_end *r)
 		.round = p->turn.has_turn ? &p->turn.event : NULL,
 		.verify = push_verify_name(p),
 		.names = *p->checks.names.family ? &p->checks.names : NULL,
+		.written = p->opts.write_dir,
 		.dry_run = p->opts.dry_run,
 	};
 	if (push_is_worker(p)) { /* its plan is larger than its share */

@@ -95,6 +95,7 @@ static void copy_end(const struct ws_push *p, struct ws_ev_end *end)
 {
 	*end = (struct ws_ev_end){ .weight_version = p->from.weight_version,
 		                   .dry_run = p->opts.dry_run,
+		                   .written = p->opts.write_dir,
 		                   .source = p->from.name,
 		                   .verify = push_verify_name(p) };
 	end->bytes = p->from.plan ? p->from.plan->bytes : 0;

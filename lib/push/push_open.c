@@ -13,9 +13,15 @@
 static void choose_backend(struct ws_push *p)
 {
 	struct ws_push_opts *o = &p->opts;
-	const uint64_t first = ws_push_bucket_size(o->backend);
+	const uint64_t first = ws_push_bucket_size(o->write_dir ? WS_BACKEND_DISK : o->backend);
 	p->link.transport = &ws_transport_gloo;
 	p->protocol = push_protocol_asked(o->protocol);
+	if (o->write_dir) {
+		p->link.transport = &push_disk_transport;
+		p->protocol = &push_write;
+		o->bucket_size = o->bucket_size ? o->bucket_size : first;
+		return;
+	}
 	switch (o->backend) {
 	case WS_BACKEND_NCCL:
 		p->link.transport = &ws_transport_nccl;
@@ -138,7 +144,7 @@ static int check_disk(const struct ws_push_opts *o, struct ws_err *err)
 		if (o->disk_dir || o->disk_path)
 			return ws_err_set(err, WS_EUSAGE,
 			                  "{disk_dir} and {disk_path} are for {backend} disk");
-		return o->format != WS_PUSH_FORMAT_SAFETENSORS ?
+		return o->format != WS_PUSH_FORMAT_SAFETENSORS || o->write_dir ?
 		               0 :
 		               ws_err_set(err, WS_EUSAGE,
 		                          "{format} safetensors is for {backend} disk");
@@ -161,9 +167,26 @@ static int check_disk(const struct ws_push_opts *o, struct ws_err *err)
 		     "path in its own directory");
 }
 
+/* What is only written is sent by nothing and to nobody. */
+static int check_write(const struct ws_push_opts *o, struct ws_err *err)
+{
+	const char *wrong = o->n_endpoints                          ? "takes no endpoint" :
+	                    o->backend != WS_BACKEND_AUTO           ? "takes no {backend}" :
+	                    o->protocol != WS_PROTOCOL_AUTO         ? "takes no {protocol}" :
+	                    o->senders                              ? "takes no {sender}" :
+	                    o->verify == WS_VERIFY_HASH             ? "takes no {verify} hash" :
+	                    o->format != WS_PUSH_FORMAT_AUTO &&
+	                    o->format != WS_PUSH_FORMAT_SAFETENSORS ? "writes safetensors only" :
+	                    !*o->write_dir                          ? "needs a name" :
+	                                                              NULL;
+	return wrong ? ws_err_set(err, WS_EUSAGE, "{write_dir} %s", wrong) : 0;
+}
+
 static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 {
-	if (o->n_endpoints == 0 && !o->dry_run && !is_follower(o))
+	if (o->write_dir && check_write(o, err))
+		return -1;
+	if (o->n_endpoints == 0 && !o->dry_run && !o->write_dir && !is_follower(o))
 		return ws_err_set(err, WS_EUSAGE, "no endpoint to push to");
 	if (ws_endpoint_check_version(o->weight_version, err))
 		return -1;

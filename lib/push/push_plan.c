@@ -207,7 +207,8 @@ static void emit_planned_bucket(struct ws_push *p, size_t b)
 		.bucket = { .index = b, .count = plan->n_buckets,
 		            .tensors = plan->buckets[b].n, .bytes = plan->buckets[b].bytes,
 		            .bucket_size = push_bucket_limit(p, b),
-		            .flush = flush == WS_FLUSH_EVERY || (flush == WS_FLUSH_LAST && last),
+		            .flush = !p->opts.write_dir &&
+		                     (flush == WS_FLUSH_EVERY || (flush == WS_FLUSH_LAST && last)),
 		            .planned = true }
 	};
 	push_emit(p, &ev);

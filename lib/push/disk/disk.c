@@ -231,6 +231,26 @@ int ws_disk_publish(struct ws_disk *d, const struct ws_disk_note *note, char **n
 	return *name ? 0 : ws_oom(err);
 }
 
+int ws_disk_publish_as(struct ws_disk *d, const struct ws_disk_note *note, const char *name,
+                       struct ws_err *err)
+{
+	char *path = NULL;
+	if (ws_disk_files_note(d->tmp, note, err))
+		return -1;
+	ws_file_sync_directory(d->tmp);
+	if (asprintf(&path, "%s/%s", d->dir, name) < 0)
+		return ws_oom(err);
+	int rc = 0;
+	if (rename(d->tmp, path)) /* replaces an empty directory only */
+		rc = ws_err_errno(err, "rename %s to %s", d->tmp, path);
+	free(path);
+	if (rc)
+		return -1;
+	ws_file_sync_directory(d->dir);
+	release_name(d);
+	return 0;
+}
+
 /* ---- removing ---- */
 
 int ws_disk_remove(const char *dir, const char *name, struct ws_err *err)

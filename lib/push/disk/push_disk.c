@@ -40,8 +40,7 @@ static const char *load_format(const struct ws_push *p)
 	return p->opts.format == WS_PUSH_FORMAT_SAFETENSORS ? "safetensors" : "auto";
 }
 
-/* Also removes a checkpoint that was written and not published. */
-static void forget(struct ws_push *p, bool ended)
+void push_disk_forget(struct ws_push *p, bool ended)
 {
 	struct push_disk *d = push_disk_of(p);
 	(void)ended;
@@ -180,8 +179,7 @@ static int plan_source(struct ws_push *p, struct push_disk *d, struct ws_err *er
 	return d->model_path ? 0 : ws_oom(err);
 }
 
-/* The absolute path; of a missing directory, by its parent. Slashes at the end are ignored. */
-static char *find_absolute(const char *path, struct ws_err *err)
+char *push_disk_absolute(const char *path, const char *what, struct ws_err *err)
 {
 	char *found = realpath(path, NULL), *plain = NULL, *where = NULL;
 	if (found)
@@ -196,7 +194,7 @@ static char *find_absolute(const char *path, struct ws_err *err)
 		found = where ? push_disk_join(where, slash ? slash + 1 : plain) : NULL;
 	}
 	if (!found)
-		ws_err_errno(err, "{disk_dir} %s", path);
+		ws_err_errno(err, "{%s} %s", what, path);
 	free(plain);
 	free(where);
 	return found;
@@ -207,7 +205,7 @@ static int plan_written(struct ws_push *p, struct push_disk *d, struct ws_err *e
 	const struct ws_disk_note note = { .digest = p->from.plan->digest,
 		                           .weight_version = p->from.weight_version };
 	char name[128];
-	d->dir = find_absolute(p->opts.disk_dir, err);
+	d->dir = push_disk_absolute(p->opts.disk_dir, "disk_dir", err);
 	if (!d->dir)
 		return -1;
 	d->path = push_disk_join(d->dir, ws_disk_name(&note, name, sizeof name));
@@ -219,7 +217,7 @@ static int plan_written(struct ws_push *p, struct push_disk *d, struct ws_err *e
 
 static int plan_disk(struct ws_push *p, struct ws_err *err)
 {
-	forget(p, false);
+	push_disk_forget(p, false);
 	struct push_disk *d = push_own(p, sizeof *d, err);
 	if (!d)
 		return -1;
@@ -486,7 +484,7 @@ const struct push_protocol push_disk = {
 	.transfer = transfer,
 	.undo = push_scope_undo,
 	.done = disk_done,
-	.forget = forget,
+	.forget = push_disk_forget,
 };
 
 const struct ws_transport_ops push_disk_transport = { .name = "disk" };

@@ -13,7 +13,9 @@ struct push_disk {
 	char *model_path; /* and on the servers */
 	uint64_t bytes;   /* to be written, estimated */
 	struct ws_disk store;
-	char *name;       /* of the published checkpoint, in dir; NULL: none yet */
+	/* of the published checkpoint, in dir; NULL: none yet. In push_write.c it is known from
+	 * the beginning */
+	char *name;
 	bool asked;       /* the servers were asked to load it */
 	int64_t told_ns;  /* time of the last progress event */
 };
@@ -25,6 +27,11 @@ static inline struct push_disk *push_disk_of(const struct ws_push *p)
 
 /* path in directory dir; NULL: out of memory. */
 char *push_disk_join(const char *dir, const char *name);
+/* The absolute path; of a missing directory, by its parent. Slashes at the end are ignored. `what`
+ * is the field to name in the error. The caller frees it; NULL: *err says why. */
+char *push_disk_absolute(const char *path, const char *what, struct ws_err *err);
+/* Frees p->own. Also removes a checkpoint that was written and not published. */
+void push_disk_forget(struct ws_push *p, bool ended);
 /* Writes the plan into the directory. */
 int push_disk_write(struct ws_push *p, struct ws_err *err);
 

@@ -300,9 +300,9 @@ int push_disk_write(struct ws_push *p, struct ws_err *err)
 			return -1;
 	if (push_hash_wait(p, p->run.until, err))
 		return -1; /* hashes read the source, whose last check follows */
-	return push_check_sources(p, err) || ws_plan_index_write(p->from.plan, d->store.tmp, err) ||
-	                       write_config(p, err) || copy_others(p, err) ||
-	                       ws_disk_publish(&d->store, &note, &d->name, err) ?
-	               -1 :
-	               0;
+	if (push_check_sources(p, err) || ws_plan_index_write(p->from.plan, d->store.tmp, err) ||
+	    write_config(p, err) || copy_others(p, err))
+		return -1;
+	return p->opts.write_dir ? ws_disk_publish_as(&d->store, &note, d->name, err) :
+	                           ws_disk_publish(&d->store, &note, &d->name, err);
 }

@@ -69,7 +69,7 @@ struct push_protocol {
 };
 
 extern const struct push_protocol push_update, push_session, push_two_phase, push_receive;
-extern const struct push_protocol push_ep_scatter, push_tensor, push_ipc, push_disk;
+extern const struct push_protocol push_ep_scatter, push_tensor, push_ipc, push_disk, push_write;
 /* For protocols without a transport: a name, and functions that are called before the transfer. */
 extern const struct ws_transport_ops push_tensor_transport, push_ipc_transport, push_disk_transport;
 

@@ -1,0 +1,108 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# wsync-push --write: the checkpoint that would be sent, without an endpoint.
+load helpers
+
+# sums SOURCE OPTION...: the names of its tensors and their hashes.
+sums() {
+	wsync-list-weights "$@" --hash --json |
+		/usr/bin/python3 -c 'import json, sys
+for l in sorted((t["name"], t["dtype"], t["hash"]) for t in map(json.loads, sys.stdin)
+		if t["type"] == "tensor"):
+	print(*l)'
+}
+
+@test "what is written is what would be sent, and what an endpoint gets" {
+	likely_model qwen3
+	echo '{"model": {}}' >m/tokenizer.json
+	endpoint one
+	wsync-register add "$url"
+	local registered=$url before
+	before=$(journal "$url" 'len(j["requests"])')
+	local words n=0
+	for words in "" "--quantize fp8 --block-size 16x16" "--exclude *norm*"; do
+		n=$((n + 1))
+		# shellcheck disable=SC2086  # words
+		try wsync-push m $words --write out$n --bucket-size 64KiB --json
+		expect_status 0
+		expect_json 'lines[-1]["written"], lines[-1]["endpoints"], lines[-1]["bytes"] > 0' \
+			"('out$n', [], True)"
+		expect_json '[(l["backend"], l["protocol"], l["load_format"], l["disk_path"])
+			for l in lines if l["type"] == "plan"]' \
+			"[('disk', 'write', 'safetensors', '$PWD/out$n')]"
+		# shellcheck disable=SC2086
+		[ "$(sums out$n)" = "$(sums m --as-sent $words)" ] || explain "other tensors"
+		cmp m/tokenizer.json out$n/tokenizer.json
+		endpoint "got$n"
+		# shellcheck disable=SC2086
+		wsync-push m $words -e "$url" --verify none -q
+		try wsync-verify weights out$n -e "$url"
+		expect_status 0
+	done
+	# The registered endpoint was not asked for anything.
+	[ "$(journal "$registered" 'len(j["requests"])')" = "$before" ]
+	cmp m/config.json out1/config.json
+	[ "$(/usr/bin/python3 -c 'import json
+print(json.load(open("out2/config.json"))["quantization_config"]["weight_block_size"])')" = \
+		"[16, 16]" ]
+	# Servers load it, and it is a source.
+	endpoint loads --model out2
+	try wsync-push out2 -e "$url" --backend disk --verify hash
+	expect_status 0
+}
+
+@test "a directory with files, and options for endpoints, are refused" {
+	safetensors one.safetensors a:F32:8
+	mkdir full empty
+	echo here >full/file
+	try wsync-push one.safetensors --write full
+	expect_status 2
+	err_has "--write full: the directory has files"
+	[ "$(cat full/file)" = here ]
+	local words
+	for words in "-e 127.0.0.1:1" "--pool p" "--backend gloo" "--protocol update" \
+		"--verify hash" "--sender 1/2" "--load-format none" "--disk-dir d"; do
+		# shellcheck disable=SC2086  # words
+		try wsync-push one.safetensors --write new $words
+		expect_status 2
+		[ ! -e new ]
+	done
+	STDIN=/dev/null try wsync-push --stdin --write new
+	expect_status 2
+	err_has "--write names the checkpoint of one SOURCE"
+	try wsync-push one.safetensors --write one.safetensors
+	expect_status 8
+	try wsync-push one.safetensors --write nowhere/at/all
+	expect_status 8
+	err_has "--write nowhere/at/all"
+	try wsync-push one.safetensors -n --write new
+	expect_status 0
+	out_has "would write"
+	[ ! -e new ]
+	try wsync-push one.safetensors --write empty
+	expect_status 0
+	out_has "to empty in"
+	ls empty/model.safetensors
+}
+
+@test "it is whole or missing: ended, killed, and without room" {
+	for signal in TERM KILL; do
+		mkdir "$signal"
+		start "$signal" wsync-push synthetic:qwen3-0.6b --write "$signal/new" \
+			--bucket-size 64MiB
+		eventually bash -c "ls $signal/.wsync-*/model-00001-* >/dev/null 2>&1"
+		kill -"$signal" "$pid"
+		wait "$pid" || true
+		[ ! -e "$signal/new" ] || explain "half a checkpoint has a name"
+	done
+	[ -z "$(ls -A TERM)" ] || explain "something is left"
+	[ -n "$(ls -A KILL)" ]
+	safetensors one.safetensors a:F32:8
+	try wsync-push one.safetensors --write KILL/new
+	expect_status 0
+	[ "$(ls -A KILL)" = new ] || explain "what the dead left is there"
+	try wsync-push synthetic:deepseek-v3 --write /dev/shm/wsync-no-room
+	expect_status 8
+	err_has "has room for"
+	[ ! -e /dev/shm/wsync-no-room ]
+}
