@@ -458,6 +458,9 @@ static int check_usage(const struct opt_args *args)
 	if (cfg.write && cfg.from_stdin)
 		return opt_usage(&program, "--write names the checkpoint of one SOURCE: it takes "
 		                           "no --stdin");
+	if (cfg.write && (cfg.asleep || cfg.measuring.file))
+		return opt_usage(&program, "--write takes no --asleep and --metrics, which are "
+		                           "about endpoints");
 	if (cfg.write && (cfg.common.endpoints.n || cfg.common.pool || cfg.common.registry))
 		return opt_usage(&program, "--write takes no --endpoint, --pool and --registry");
 	if (!cfg.from_stdin && !args->n)

@@ -261,7 +261,7 @@ static void put_totals(struct ws_jw *w, const struct ws_ev_end *e)
 	ws_jw_str(w, "weight_version", e->weight_version);
 	ws_jw_str(w, "verify", e->verify);
 	ws_jw_bool(w, "dry_run", e->dry_run);
-	if (e->written)
+	if (e->written && e->ok && !e->dry_run)
 		ui_json_text(w, "written", e->written);
 	if (e->round && e->ok)
 		put_round(w, e->round);

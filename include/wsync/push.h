@@ -129,7 +129,7 @@ struct ws_push_opts {
 	uint64_t bucket_size;
 	const char *const *include, *const *exclude; /* globs over tensor names */
 	size_t n_include, n_exclude;
-	/* write what would be sent as a checkpoint, into this new directory, and send nothing;
+	/* write what would be sent as a checkpoint into this new directory, and send nothing;
 	 * NULL: send. Without endpoints, and with backend AUTO */
 	const char *write_dir;
 	/* DISK: directory to write a checkpoint to; NULL: servers load the source */

@@ -254,8 +254,9 @@ static void explain(const struct push_guard *g, struct ws_err *why)
 		ws_err_set(why, WS_ETIMEOUT, "the deadline passed while this process %s", what);
 	if (*g->failure)
 		ws_err_wrap(why, "%s; then", g->failure);
+	const char *also = o->write_dir ? o->write_dir : o->state_dir;
 	ws_err_hint(why, "check the disk or the network file system of %s%s%s", g->end.source,
-	            o->state_dir ? " and of " : "", o->state_dir ? o->state_dir : "");
+	            also ? " and of " : "", also ? also : "");
 	ws_err_where(why, ws_phase_name(g->phase), NULL);
 }
 

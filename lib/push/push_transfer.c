@@ -70,7 +70,8 @@ bool push_follows_pace(const struct ws_push *p)
 }
 
 /* Cuts the buckets from b on, of `left` bytes, for the size that the last ones suggest. Bucket b is
- * about to be prepared, and the one before it to be sent. False: they cannot be cut otherwise. */
+ * about to be prepared, and the one before it to be sent. False: they keep the best size, because
+ * they cannot be cut otherwise. */
 static bool follow_pace(struct ws_push *p, size_t b, uint64_t left)
 {
 	struct ws_plan *plan = p->from.plan;
@@ -82,7 +83,7 @@ static bool follow_pace(struct ws_push *p, size_t b, uint64_t left)
 	ws_log(p->opts.log, 2, "bucket %zu: at most %s, the best size so far is %s", b + 1,
 	       ws_format_size(next, sizeof next, plan->buckets[b].limit),
 	       ws_format_size(best, sizeof best, p->pace.best));
-	return size == plan->buckets[b].limit;
+	return size == plan->buckets[b].limit || plan->buckets[b].limit != p->pace.best;
 }
 
 static void stage(struct ws_push *p, const struct ws_payload *payloads, size_t n)

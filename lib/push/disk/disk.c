@@ -41,8 +41,8 @@ int ws_disk_room(const char *dir, uint64_t bytes, struct ws_err *err)
 	           ws_format_size(has, sizeof has, room),
 	           ws_format_size(takes, sizeof takes, bytes));
 	return ws_err_hint(err,
-	                   "older checkpoints are removed after a success only: make room, or name "
-	                   "another {disk_dir}");
+	                   "make room, or name another directory; older checkpoints in {disk_dir} "
+	                   "are removed after a success only");
 }
 
 /* ---- remains of dead writers ---- */
@@ -242,7 +242,7 @@ int ws_disk_publish_as(struct ws_disk *d, const struct ws_disk_note *note, const
 		return ws_oom(err);
 	int rc = 0;
 	if (rename(d->tmp, path)) /* replaces an empty directory only */
-		rc = ws_err_errno(err, "rename %s to %s", d->tmp, path);
+		rc = ws_err_errno(err, "%s cannot be published: rename %s", path, d->tmp);
 	free(path);
 	if (rc)
 		return -1;

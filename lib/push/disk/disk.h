@@ -47,7 +47,7 @@ char *ws_disk_name(const struct ws_disk_note *note, char *dst, size_t n);
 /* Publishes it under that name, or with a number appended. *name is in dir; the caller frees it. */
 int ws_disk_publish(struct ws_disk *d, const struct ws_disk_note *note, char **name,
                     struct ws_err *err);
-/* Publishes it under exactly this name, which may be an empty directory. */
+/* Publishes it under exactly this name, which must be free. */
 int ws_disk_publish_as(struct ws_disk *d, const struct ws_disk_note *note, const char *name,
                        struct ws_err *err);
 void ws_disk_end(struct ws_disk *d); /* removes an unpublished checkpoint */

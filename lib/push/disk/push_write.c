@@ -6,35 +6,40 @@
 
 #include "plan_files.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-/* 0: nothing is there, or an empty directory. */
-static int check_free(const char *path, const char *given, struct ws_err *err)
+/* A directory that exists has a mode and an owner that a rename would lose, or is a mount point. */
+static int check_new(const char *path, const char *given, struct ws_err *err)
 {
-	DIR *dir = opendir(path);
-	if (!dir && errno == ENOENT)
+	struct stat st;
+	if (lstat(path, &st))
+		return errno == ENOENT ? 0 : ws_err_errno(err, "{write_dir} %s", given);
+	ws_err_set(err, WS_EUSAGE, "{write_dir} %s: it exists already", given);
+	return ws_err_hint(err, "name a new directory");
+}
+
+/* Servers load no FP8 whose config.json does not describe it. */
+static int check_config(struct ws_push *p, struct ws_err *err)
+{
+	if (p->from.input.config)
 		return 0;
-	if (!dir)
-		return ws_err_errno(err, "{write_dir} %s", given);
-	size_t n = 0;
-	for (const struct dirent *e; n == 0 && (e = readdir(dir));)
-		n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
-	closedir(dir);
-	if (n == 0)
-		return 0;
-	ws_err_set(err, WS_EUSAGE, "{write_dir} %s: the directory has files", given);
-	return ws_err_hint(err, "name a new directory, or an empty one");
+	if (p->opts.transform && p->opts.transform->quantize != WS_QUANTIZE_NONE) {
+		ws_err_set(err, WS_EUSAGE, "{write_dir} with {quantize} needs a config.json, which "
+		           "describes the quantization to servers");
+		return ws_err_hint(err, "name one with {config}");
+	}
+	push_warn(p, NULL, "there is no config.json to write: servers need one to start from the "
+	          "checkpoint");
+	return 0;
 }
 
 /* Splits the path of the new directory into its parent and its name. */
 static int split(struct push_disk *d, struct ws_err *err)
 {
 	const char *slash = strrchr(d->path, '/'); /* the path is absolute */
-	if (!slash[1])
-		return ws_err_set(err, WS_EUSAGE, "{write_dir} /: the directory has files");
 	d->name = strdup(slash + 1);
 	d->dir = slash == d->path ? strdup("/") : strndup(d->path, (size_t)(slash - d->path));
 	return d->name && d->dir ? 0 : ws_oom(err);
@@ -48,12 +53,14 @@ static int plan_write(struct ws_push *p, struct ws_err *err)
 		return -1;
 	d->store = (struct ws_disk)WS_DISK_INIT;
 	d->bytes = ws_plan_files_bytes(p->from.plan);
-	if (p->from.input.packed_scales)
-		return ws_err_set(err, WS_EUSAGE, "{packed_scales}: no server loads packed scales "
-		                  "from a checkpoint");
+	if (p->from.input.packed_scales) {
+		ws_err_set(err, WS_EUSAGE, "{packed_scales}: no server loads packed scales from a "
+		           "checkpoint");
+		return ws_err_hint(err, "leave it out");
+	}
 	d->path = push_disk_absolute(p->opts.write_dir, "write_dir", err);
-	return !d->path || check_free(d->path, p->opts.write_dir, err) || split(d, err) ||
-	                       ws_disk_room(d->dir, d->bytes, err) ?
+	return !d->path || check_new(d->path, p->opts.write_dir, err) || split(d, err) ||
+	                       ws_disk_room(d->dir, d->bytes, err) || check_config(p, err) ?
 	               -1 :
 	               0;
 }
