@@ -208,6 +208,8 @@ static const char *verified(const struct ws_ev_end *e)
 {
 	if (e->verify && strcmp(e->verify, "hash") == 0)
 		return ", verified by hash";
+	if (e->written) /* there is no server */
+		return e->names && e->names->checked ? ", names fit its config.json" : "";
 	if (e->names && e->names->own_config)
 		return ", names fit their own config.json (the server's was not read)";
 	return e->names && e->names->checked ? ", names verified" : "";

@@ -41,6 +41,9 @@ for l in sorted((t["name"], t["dtype"], t["hash"]) for t in map(json.loads, sys.
 		try wsync-verify weights out$n -e "$url"
 		expect_status 0
 	done
+	try wsync-push m --write plain
+	out_has "to plain in"
+	out_has "names fit its config.json"
 	# The registered endpoint was not asked for anything.
 	[ "$(journal "$registered" 'len(j["requests"])')" = "$before" ]
 	cmp m/config.json out1/config.json
