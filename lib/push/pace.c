@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pace.h"
 
-static const uint64_t SHARE = 16;    /* a trial takes 1/16 of what is left */
+static const uint64_t SHARE = 16;    /* a trial takes at most 1/16 of the bytes that are left */
 static const double GAIN = 1.05;     /* a smaller gain is not worth another size */
 static const double HOPELESS = 0.75; /* a trial that begins so slowly ends at once */
 enum { BEST, TRIAL, HOPELESS_AFTER = 2 };
@@ -17,9 +17,9 @@ void ws_pace_begin(struct ws_pace *p, uint64_t start, uint64_t least, uint64_t m
 static uint64_t candidate(const struct ws_pace *p, uint64_t left)
 {
 	const uint64_t most = left / SHARE / WS_PACE_TRIES;
-	if (!p->larger && p->best <= p->most / 2 && p->best * 2 <= most)
+	if (!p->no_larger && p->best <= p->most / 2 && p->best * 2 <= most)
 		return p->best * 2;
-	if (!p->smaller && p->best / 2 >= p->least && p->best / 2 <= most)
+	if (!p->no_smaller && p->best / 2 >= p->least && p->best / 2 <= most)
 		return p->best / 2;
 	return 0;
 }
@@ -28,8 +28,8 @@ static uint64_t candidate(const struct ws_pace *p, uint64_t left)
 static void end_trial(struct ws_pace *p, bool gains)
 {
 	const bool larger = p->trial > p->best;
-	p->larger |= larger != gains;
-	p->smaller |= larger == gains;
+	p->no_larger |= larger != gains;
+	p->no_smaller |= larger == gains;
 	if (gains)
 		p->best = p->trial;
 	p->trial = 0;

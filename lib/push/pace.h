@@ -22,7 +22,7 @@ struct ws_pace {
 	double rates[2][WS_PACE_SAMPLES]; /* bytes per second of the best size, and of the trial */
 	unsigned n[2];
 	unsigned turn;         /* of the trial */
-	bool larger, smaller;  /* twice, or half of the best size is no candidate any more */
+	bool no_larger, no_smaller; /* than the best size: it was tried */
 };
 
 /* Begins a push. A second push with the same start begins with the best size of the first. */

@@ -167,7 +167,7 @@ static int check_disk(const struct ws_push_opts *o, struct ws_err *err)
 		     "path in its own directory");
 }
 
-/* What is only written is sent by nothing and to nobody. */
+/* {write_dir} writes files: options about sending them are mistakes. */
 static int check_write(const struct ws_push_opts *o, struct ws_err *err)
 {
 	const char *wrong = o->n_endpoints                          ? "takes no endpoint" :

@@ -179,7 +179,7 @@ def checkpoint():
 
 
 class Cell:
-    """A sender with one setting, and an endpoint of torch that is sent to by nobody else."""
+    """A sender with one setting. It has an endpoint of torch for itself."""
 
     def __init__(self, ours, load_format, mib):
         self.ours, self.load_format, self.mib, self.runs = ours, load_format, mib, []

@@ -51,7 +51,8 @@ hung() {
 
 @test "the progress line is drawn in place and leaves nothing behind" {
 	hung --bucket-timeout 3s
-	[[ $err == *$'\rtransfer '*' bucket 1 of 1, 7.91 KiB'$'\033[K'* ]] || explain "no progress line"
+	[[ $err == *$'\rtransfer '*' bucket 1 of 1, 7.91 KiB'$'\033[K'* ]] ||
+		explain "no progress line"
 	draws=$(tr '\r' '\n' <<<"$err" | grep -c '^transfer')
 	[ "$draws" -ge 3 ] && [ "$draws" -le 45 ] || explain "drawn $draws times in three seconds"
 	err=$(/usr/bin/python3 "$repo/tests/cli/screen.py" <<<"$err")

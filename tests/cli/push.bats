@@ -47,7 +47,8 @@ prepare() {
 		"4096 False --bucket-size 4KiB" \
 		"$((16 << 20)) False --backend tensor" \
 		"$((512 << 20)) False --backend disk --disk-dir out" \
-		"$((512 << 20)) True -e $url" "$((512 << 20)) False -e $url --bucket-size 512MiB"; do
+		"$((512 << 20)) True -e $url" \
+		"$((512 << 20)) False -e $url --bucket-size 512MiB"; do
 		read -r size auto row <<<"$row"
 		# shellcheck disable=SC2086  # options
 		try wsync-push -n plain.safetensors $row --json
