@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wsync-ctl - sends one lifecycle call to every endpoint at once. It keeps no state: an endpoint
- * that it pauses stays paused until it is resumed. */
+ * that it pauses stays paused until it is resumed. Only complete and repair resume what they
+ * pause. */
 #include "ctl/ctl.h"
 #include "main.h"
 #include "outlet.h"
@@ -12,6 +13,8 @@ static struct ctl_config cfg = {
 };
 
 static const char *const mode_names[] = { "abort", "retract", "in_place", NULL };
+static const char *const flush_names[] = { "last", "never", NULL };
+static const char *const verify_names[] = { "none", "hash", NULL };
 
 static const struct opt_command commands[] = {
 	{ "info", "", "show version, model, ranks and weight version", 0, 0, ctl_info },
@@ -20,6 +23,9 @@ static const struct opt_command commands[] = {
 	{ "resume", "", "resume generation", 0, 0, ctl_resume },
 	{ "flush", "", "drop the prefix cache", 0, 0, ctl_flush },
 	{ "repair", "", "clean up after pushes that died", 0, 0, ctl_repair },
+	{ "complete", "[SOURCE...]", "load what wsync-push --stage has sent", 0, OPT_MANY,
+	  ctl_complete },
+	{ "discard", "", "drop what wsync-push --stage has sent", 0, 0, ctl_discard },
 	{ "sleep", "", "release GPU memory", 0, 0, ctl_sleep },
 	{ "wake", "", "take released memory back", 0, 0, ctl_wake },
 	{ "init-group", "[NAME]", "form a process group as a test", 0, 1, ctl_init_group },
@@ -31,16 +37,17 @@ static const struct opt_command commands[] = {
 static const struct opt opts[] = {
 	OPT_GROUP("Endpoints"),
 	OPT_LIST('e', "endpoint", "URL", &cfg.common.endpoints,
-	         "use this endpoint; repeatable (all registered; repair: recorded)", .basic = true),
+	         "use this endpoint; repeatable (all registered; repair, complete and "
+	         "discard: recorded)", .basic = true),
 	OPT_POOL(&cfg.common),
 	OPT_REGISTRY(&cfg.common),
 	OPT_KEYS(&cfg.common),
 	OPT_CONNECT_TIMEOUT(&cfg.common),
 	OPT_LIMIT('t', "timeout", &cfg.timeout_ns,
 	          "time limit of the requests (60s), or of a whole repair --again", .basic = true),
-	OPT_GROUP_FOR("Server family", "info pause sleep wake"),
+	OPT_GROUP_FOR("Server family", "info pause complete sleep wake"),
 	OPT_LINEAGE(&cfg.lineage),
-	OPT_GROUP_FOR("Pausing", "pause"),
+	OPT_GROUP_FOR("Pausing", "pause complete"),
 	OPT_CHOICE(0, "mode", mode_names, &cfg.mode,
 	           "running requests: abort, requeue, or freeze (abort)"),
 	OPT_GROUP_FOR("Memory", "sleep wake"),
@@ -50,13 +57,27 @@ static const struct opt opts[] = {
 	OPT_GROUP_FOR("Flushing", "flush sleep"),
 	OPT_DURATION(0, "wait", &cfg.wait_ns, "retry a busy endpoint for this long (60s)",
 	             .basic = true),
+	OPT_GROUP_FOR("Staged updates", "complete"),
+	OPT_STRING(0, "weight-version", "V", &cfg.weight_version,
+	           "version label that the servers report (that of the stage)", .basic = true),
+	OPT_CHOICE(0, "flush", flush_names, &cfg.flush, "flush the servers' cache (last)"),
+	OPT_CHOICE(0, "verify", verify_names, &cfg.verify,
+	           "hash: compare checksums with SOURCE before the resume (none)"),
+	OPT_DURATION(0, "lock-wait", &cfg.lock_wait_ns,
+	             "wait for another push to the same server (0: refuse at once)"),
+	OPT_NAMING(&cfg.naming),
+	OPT_LIST(0, "include", "GLOB", &cfg.transforming.include,
+	         "tensors of SOURCE that were sent; repeatable"),
+	OPT_LIST(0, "exclude", "GLOB", &cfg.transforming.exclude,
+	         "tensors of SOURCE that were not sent; repeatable"),
+	OPT_TRANSFORMING(&cfg.transforming),
 	OPT_GROUP_FOR("Forming a group", "init-group"),
 	OPT_STRING(0, "master-address", "ADDRESS", &cfg.master_address,
 	           "address of this machine for the servers (default: detect)"),
 	OPT_UINT(0, "master-port", "PORT", 0, 65535, &cfg.master_port,
 	         "rendezvous port (0: any free port)"),
 	OPT_FLAG(0, "keep", &cfg.keep, "keep the group until Ctrl-C"),
-	OPT_GROUP_FOR("Push records", "info repair sleep wake"),
+	OPT_GROUP_FOR("Push records", "info repair complete discard sleep wake"),
 	OPT_STATE_DIR(&cfg.state_dir),
 	OPT_GROUP_FOR("Repairing", "repair"),
 	OPT_FLAG(0, "again", &cfg.again, "repeat failed pushes with the same options"),
@@ -91,9 +112,10 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 	else
 		job.until = ws_deadline_in(cfg.timeout_ns);
 	ui_begin(ui);
-	/* The endpoints of a repair are the recorded ones. */
-	const bool all =
-		args->command->run == ctl_repair && !cfg.common.endpoints.n && !cfg.common.pool;
+	const bool recorded = args->command->run == ctl_repair ||
+	                      args->command->run == ctl_complete ||
+	                      args->command->run == ctl_discard;
+	const bool all = recorded && !cfg.common.endpoints.n && !cfg.common.pool;
 	int rc = all ? targets_read_key(&job.to, &cfg.common, ui, err)
 	             : targets_find(&job.to, &cfg.common, false, ui, err);
 	if (!rc)

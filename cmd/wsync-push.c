@@ -34,7 +34,7 @@ static struct {
 	struct tracing tracing;
 	struct measuring measuring;
 	unsigned sender, senders;
-	bool from_stdin, dry_run;
+	bool from_stdin, dry_run, stage;
 	int64_t timeout_ns; /* 0: none */
 } cfg = {
 	.pushing = PUSHING_DEFAULTS,
@@ -94,6 +94,8 @@ static const struct opt opts[] = {
 	OPT_FLAG(0, "stdin", &cfg.from_stdin,
 	         "push lines of stdin: SOURCE[TAB VERSION[TAB MEMORY]]", .basic = true),
 	OPT_FLAG('n', "dry-run", &cfg.dry_run, "print the plan, change nothing", .basic = true),
+	OPT_FLAG(0, "stage", &cfg.stage,
+	         "send now; the servers load it when wsync-ctl complete says so"),
 	OPT_STRING(0, "write", "DIR", &cfg.write,
 	           "write what would be sent as a checkpoint; no endpoint takes part"),
 	OPT_GROUP("Transforms"),
@@ -421,6 +423,7 @@ static int push(const struct opt_args *args, const struct targets *targets, stru
 	o.round = cfg.round;
 	o.weight_version = cfg.weight_version;
 	o.write_dir = cfg.write;
+	o.stage = cfg.stage;
 	o.dry_run = cfg.dry_run;
 	o.list_tensors = cfg.dry_run || cfg.common.verbose > 0;
 	o.timeout_ns = cfg.timeout_ns;
@@ -463,6 +466,8 @@ static int check_usage(const struct opt_args *args)
 		                           "about endpoints");
 	if (cfg.write && (cfg.common.endpoints.n || cfg.common.pool || cfg.common.registry))
 		return opt_usage(&program, "--write takes no --endpoint, --pool and --registry");
+	if (cfg.stage && (cfg.from_stdin || cfg.asleep))
+		return opt_usage(&program, "--stage takes no --stdin and --asleep");
 	if (!cfg.from_stdin && !args->n)
 		return opt_usage(&program, "missing argument: SOURCE...");
 	if (cfg.tracing.file && cfg.measuring.file &&

@@ -207,6 +207,8 @@ static void put_endpoint_result(struct ws_jw *w, const struct ws_ev_endpoint_res
 	ws_jw_str(w, "state", ws_endpoint_state_name(e->state));
 	ws_jw_bool(w, "paused", e->paused);
 	ws_jw_bool(w, "unflushed", e->unflushed);
+	ws_jw_bool(w, "staged", e->staged);
+	ws_jw_int(w, "paused_ns", e->paused_ns);
 	ui_json_words(w, "message", e->message);
 	ws_jw_end_object(w);
 }
@@ -261,6 +263,8 @@ static void put_totals(struct ws_jw *w, const struct ws_ev_end *e)
 	ws_jw_str(w, "weight_version", e->weight_version);
 	ws_jw_str(w, "verify", e->verify);
 	ws_jw_bool(w, "dry_run", e->dry_run);
+	if (e->staged || e->completed)
+		ws_jw_bool(w, e->staged ? "staged" : "completed", e->ok && !e->dry_run);
 	if (e->written && e->ok && !e->dry_run)
 		ui_json_text(w, "written", e->written);
 	if (e->round && e->ok)

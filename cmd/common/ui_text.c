@@ -193,12 +193,17 @@ static void text_progress(struct ui *ui, const struct ws_ev_progress *p)
 
 /* ---- the end ---- */
 
-static void text_endpoint_result(struct ui *ui, const struct ws_ev_endpoint_result *e)
+static void text_endpoint_result(struct ui *ui, const struct ws_ev_endpoint_result *e,
+                                 const struct ws_ev_end *end)
 {
+	const bool staged = end->staged && e->ok;
 	ui_head(ui, e->ok ? UI_GOOD : e->state == WS_PARTIAL ? UI_BAD : UI_WARN,
-	     ws_endpoint_state_name(e->state));
-	printf("%s%s%s", ui_text(e->url), e->paused ? ", left paused" : "",
-	       e->unflushed ? ", with the cache of the old weights" : "");
+	        staged ? "staged" : ws_endpoint_state_name(e->state));
+	printf("%s%s%s%s", ui_text(e->url), e->paused ? ", left paused" : "",
+	       e->unflushed ? ", with the cache of the old weights" : "",
+	       e->staged && end->completed ? ", still staged" : "");
+	if (end->completed && e->paused_ns)
+		printf(", was paused for %.1f ms", (double)e->paused_ns / WS_NS_PER_MS);
 	if (e->message && *e->message)
 		printf(": %s", ui_text(ui_words(e->message)));
 	putchar('\n');
@@ -244,23 +249,45 @@ static void text_transform(struct ui *ui, const struct ws_transform_report *t)
 	putchar('\n');
 }
 
+static const char *done_word(const struct ws_ev_end *e)
+{
+	return e->written   ? (e->dry_run ? "would write" : "wrote") :
+	       e->completed ? "loaded" :
+	       e->staged    ? (e->dry_run ? "would stage" : "staged") :
+	       e->dry_run   ? "would push" :
+	                      "pushed";
+}
+
+/* The command that loads a staged update. */
+static void text_completion(const struct ws_ev_end *e)
+{
+	printf("to load it: wsync-ctl complete");
+	for (size_t i = 0; i < e->n_endpoints; i++)
+		printf(" -e %s", ui_text(e->endpoints[i].url));
+	putchar('\n');
+}
+
 static void text_summary(struct ui *ui, const struct ws_ev_end *e)
 {
 	char bytes[NUM], time[NUM], rate[NUM];
-	printf("%s%s %s%s (%zu tensor%s, %zu bucket%s)", ui_on(ui, UI_BOLD),
-	       e->written ? (e->dry_run ? "would write" : "wrote") :
-	       e->dry_run ? "would push" : "pushed", ws_format_size(bytes, NUM, e->bytes),
-	       ui_off(ui), e->tensors, plural(e->tensors), e->buckets, plural(e->buckets));
+	printf("%s%s %s%s (%zu tensor%s", ui_on(ui, UI_BOLD), done_word(e),
+	       ws_format_size(bytes, NUM, e->bytes), ui_off(ui), e->tensors, plural(e->tensors));
+	if (!e->completed) /* it does not know them */
+		printf(", %zu bucket%s", e->buckets, plural(e->buckets));
+	putchar(')');
 	if (e->n_endpoints)
-		printf(" to %zu endpoint%s", e->n_endpoints, plural(e->n_endpoints));
+		printf(" %s %zu endpoint%s", e->completed || e->staged ? "at" : "to",
+		       e->n_endpoints, plural(e->n_endpoints));
 	if (e->dry_run) {
 		printf(e->written ? ", nothing was written\n" : ", nothing was sent\n");
 		return;
 	}
 	if (e->written)
 		printf(" to %s", ui_text(e->written));
-	printf(" in %s, %s%s", ws_format_duration(time, NUM, e->total_ns),
-	       ws_format_rate(rate, NUM, e->bytes, e->total_ns), verified(e));
+	printf(" in %s", ws_format_duration(time, NUM, e->total_ns));
+	if (!e->completed)
+		printf(", %s", ws_format_rate(rate, NUM, e->bytes, e->total_ns));
+	printf("%s", verified(e));
 	if (e->weight_version)
 		printf(", weight version %s", ui_text(e->weight_version));
 	if (e->round && e->round->ended)
@@ -272,11 +299,13 @@ static void text_end(struct ui *ui, const struct ws_ev_end *e)
 {
 	ui_progress(ui, NULL);
 	for (size_t i = 0; i < e->n_endpoints && !e->dry_run; i++)
-		text_endpoint_result(ui, &e->endpoints[i]);
+		text_endpoint_result(ui, &e->endpoints[i], e);
 	if (e->ok && e->transform)
 		text_transform(ui, e->transform);
 	if (e->ok)
 		text_summary(ui, e);
+	if (e->ok && e->staged && !e->dry_run)
+		text_completion(e);
 }
 
 /* One line of --stdin. */

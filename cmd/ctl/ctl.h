@@ -3,9 +3,11 @@
 #ifndef WSYNC_CMD_CTL_H
 #define WSYNC_CMD_CTL_H
 
+#include "naming.h"
 #include "opt.h"
 #include "table.h"
 #include "targets.h"
+#include "transforming.h"
 #include "ui.h"
 
 #include "wsync/endpoint.h"
@@ -24,12 +26,17 @@ struct ctl_config {
 	bool keep;
 	const char *state_dir; /* of a repair, as are these */
 	bool again, dry_run, resume_partial, assume_dead, forget;
+	const char *weight_version; /* of a completion, as are these */
+	unsigned flush, verify;     /* index 0 is the default */
+	int64_t lock_wait_ns;
+	struct naming naming;
+	struct transforming transforming;
 };
 
 struct ctl_job {
 	const struct ctl_config *cfg;
 	struct ui *ui;
-	struct targets to; /* repair: empty means all recorded endpoints */
+	struct targets to; /* repair, complete, discard: empty means all recorded endpoints */
 	ws_deadline until; /* of --timeout; without it WS_FOREVER */
 	/* to show which push paused an endpoint; or NULL */
 	const struct ws_journal_list *records;
@@ -46,6 +53,8 @@ int ctl_sleep(void *ctx, const struct opt_args *args, struct ws_err *err);
 int ctl_init_group(void *ctx, const struct opt_args *args, struct ws_err *err);
 int ctl_destroy_group(void *ctx, const struct opt_args *args, struct ws_err *err);
 int ctl_wake(void *ctx, const struct opt_args *args, struct ws_err *err);
+int ctl_complete(void *ctx, const struct opt_args *args, struct ws_err *err);
+int ctl_discard(void *ctx, const struct opt_args *args, struct ws_err *err);
 int ctl_version(void *ctx, const struct opt_args *args, struct ws_err *err);
 
 /* targets_probe, with --lineage. */
@@ -75,6 +84,11 @@ void record_put_pause(struct ws_jw *w, const struct ws_journal_entry *e);
 void record_say_pause(struct ui *ui, const char *url, const struct ws_journal_entry *e);
 /* Prints such a line for each endpoint of the job that a push has left paused. */
 void record_say_pauses(struct ctl_job *job, const struct ws_journal_list *list);
+/* For a job with records whose endpoints were detected: writes the update that is staged at
+ * endpoint i as member "staged" of the open object; null: none. */
+void record_put_staged(struct ws_jw *w, const struct ctl_job *job, size_t i);
+/* Prints a line for each endpoint of the job that has a staged update. */
+void record_say_staged(struct ctl_job *job);
 
 /* ---- again.c: a recorded push, run once more ---- */
 

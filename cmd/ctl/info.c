@@ -45,8 +45,10 @@ static void put_endpoint(struct ctl_job *job, size_t i)
 		ctl_put_failure(w, &job->to.errs[i]);
 	else
 		put_info(w, &job->to.infos[i]);
-	if (job->records)
+	if (job->records) {
 		record_put_pause(w, record_of_pause(job->records, job->to.urls[i]));
+		record_put_staged(w, job, i);
+	}
 	ui_line_end(job->ui);
 }
 
@@ -138,6 +140,7 @@ static void show_infos(struct ctl_job *job)
 	ctl_print_unless_said(job, &t, job->to.errs[0].code);
 	table_free(&t);
 	record_say_pauses(job, &records);
+	record_say_staged(job);
 	show_capabilities(job);
 	job->records = NULL;
 	ws_journal_list_free(&records);

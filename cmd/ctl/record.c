@@ -3,6 +3,8 @@
 
 #include "run.h"
 
+#include "wsync/tool/staged.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -89,5 +91,56 @@ void record_say_pauses(struct ctl_job *job, const struct ws_journal_list *list)
 		const struct ws_journal_entry *e = record_of_pause(list, job->to.urls[i]);
 		if (e)
 			record_say_pause(job->ui, job->to.urls[i], e);
+	}
+}
+
+/* The staged update at endpoint i of the job. NULL: none, or a restart has ended it. */
+static const struct ws_journal_entry *staged_at(const struct ctl_job *job, size_t i)
+{
+	size_t k = 0;
+	const struct ws_journal_entry *e = ws_staged_at(job->records, job->to.urls[i], &k);
+	const bool lost = e && !job->to.errs[i].code &&
+	                  ws_staged_lost(&e->record.endpoints[k], &job->to.infos[i]);
+	return lost ? NULL : e;
+}
+
+void record_put_staged(struct ws_jw *w, const struct ctl_job *job, size_t i)
+{
+	const struct ws_journal_entry *e = staged_at(job, i);
+	if (!e) {
+		ws_jw_null(w, "staged");
+		return;
+	}
+	const struct ws_journal_record *r = &e->record;
+	ws_jw_object(w, "staged");
+	ws_jw_bool(w, "complete", r->staged.stage == WS_STAGE_DONE);
+	ws_jw_str(w, "weight_version", *r->weight_version ? r->weight_version : NULL);
+	ws_jw_hex64(w, "digest", r->digest);
+	ws_jw_uint(w, "bytes", r->bytes);
+	ws_jw_int(w, "pid", r->process.pid);
+	ws_jw_str(w, "host", r->process.host);
+	ws_jw_str(w, "process", record_fate(e));
+	ws_jw_int(w, "updated", r->updated);
+	ws_jw_str(w, "file", e->path);
+	ws_jw_end_object(w);
+}
+
+void record_say_staged(struct ctl_job *job)
+{
+	for (size_t i = 0; i < job->to.n; i++) {
+		char ago[32];
+		const struct ws_journal_entry *e = staged_at(job, i);
+		if (!e)
+			continue;
+		const char *version = e->record.weight_version;
+		const bool whole = e->record.staged.stage == WS_STAGE_DONE;
+		ui_say(job->ui,
+		       "%s: an update%s%s%s was %s %s ago (process %lld on %s): wsync-ctl %s\n",
+		       job->to.urls[i], *version ? " (weight version " : "", ui_text(version),
+		       *version ? ")" : "",
+		       whole ? "staged" : "being staged",
+		       record_age(ago, sizeof ago, e->record.updated),
+		       (long long)e->record.process.pid, ui_text(e->record.process.host),
+		       whole ? "complete loads it" : "repair drops it");
 	}
 }

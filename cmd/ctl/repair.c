@@ -71,7 +71,9 @@ static void say_transaction(struct repairs *r, const struct ws_journal_entry *e)
 {
 	const struct ws_journal_record *rec = &e->record;
 	char ago[32];
-	const char *how = e->record.ended ? "left something" :
+	const char *how = e->record.ended && rec->staged.stage == WS_STAGE_DONE ?
+	                          "staged an update" :
+	                  e->record.ended ? "left something" :
 	                  e->fate == WS_PROCESS_ALIVE ? "is still running" :
 	                  e->fate == WS_PROCESS_ELSEWHERE ? "is not visible from here" : "died";
 	ui_say(r->job->ui, "process %lld on %s %s, in its %s, %s ago: %s%s\n",
@@ -87,6 +89,8 @@ static const char *verdict(const struct repairs *r, const struct ws_repair_answe
 		return "in use";
 	if (a->err.code)
 		return "failed";
+	if (a->staged)
+		return "staged";
 	if (a->state == WS_PARTIAL || a->asleep & WS_MEMORY_WEIGHTS)
 		return a->paused ? "left paused" : a->resumed ? "resumed" : "left as it is";
 	if (a->resumed)
@@ -115,6 +119,7 @@ static void put_endpoint(struct repairs *r, const struct ws_journal_entry *e, si
 	ws_jw_bool(w, "paused", a->paused);
 	ws_jw_bool(w, "left_group", a->left_group);
 	ws_jw_bool(w, "in_protocol", a->in_update);
+	ws_jw_bool(w, "staged", a->staged);
 	ws_jw_str(w, "asleep", a->asleep ? ws_memory_text(a->asleep) : NULL);
 	if (a->err.code)
 		ctl_put_failure(w, &a->err);
@@ -135,6 +140,7 @@ static void show_answers(struct repairs *r, const struct ws_journal_entry *e,
 		table_add(&t, shade(a), e->record.endpoints[i].url, verdict(r, a),
 		          ws_endpoint_state_name(a->state),
 		          a->err.code          ? ui_words(a->err.msg) :
+		          a->staged ? "waits for wsync-ctl complete or discard" :
 		          r->job->cfg->dry_run ? released :
 		          !a->left_group       ? "did not leave the group" :
 		          a->may_join ? "may still take up the request to join: repair again if it "
@@ -261,7 +267,7 @@ static void put_again(struct ui *ui, const struct ws_journal_entry *e, int statu
  * were not verified. */
 static bool lacks(const struct ws_journal_record *rec, size_t k, const struct ws_repair_answer *a)
 {
-	if (rec->endpoints[k].phase == WS_PHASE_DESTROY)
+	if (rec->endpoints[k].phase == WS_PHASE_DESTROY || a->staged)
 		return false;
 	return a->state != WS_COMMITTED || (*rec->weight_version && *a->weight_version &&
 	                                    strcmp(a->weight_version, rec->weight_version) != 0);

@@ -161,6 +161,9 @@ struct ws_ev_endpoint_result {
 	enum ws_endpoint_state state;
 	bool paused;                /* left paused */
 	bool unflushed;             /* it still has the cache of the old weights */
+	bool staged;                /* it has a whole update that it has not loaded */
+	int64_t paused_ns;          /* from the request to pause to the answer to the resume;
+	                             * 0: this run did not pause and resume it */
 	const char *message;
 };
 
@@ -197,6 +200,7 @@ struct ws_ev_end {
 	const struct ws_name_check_run *names;
 	const struct ws_transform_report *transform; /* NULL: tensors were sent as they are */
 	const char *written;        /* the directory of a checkpoint that was written; NULL: sent */
+	bool staged, completed;     /* it was sent and not loaded; it was loaded and not sent */
 	bool dry_run;
 };
 

@@ -132,6 +132,14 @@ struct ws_push_opts {
 	/* write what would be sent as a checkpoint into this new directory, and send nothing;
 	 * NULL: send. Without endpoints, and with backend AUTO */
 	const char *write_dir;
+	/* send everything and load nothing: the servers go on with their old weights, until a run
+	 * with `complete`. TWO_PHASE (the whole update), or DISK, whose checkpoint is written.
+	 * Needs state_dir, where the staged update is recorded */
+	bool stage;
+	/* load what was staged at these endpoints; they must have it from one push. The run needs
+	 * no source. With WS_VERIFY_HASH it needs the source that was staged, to compare. The
+	 * weight version is that of the record, unless another is given */
+	bool complete;
 	/* DISK: directory to write a checkpoint to; NULL: servers load the source */
 	const char *disk_dir;
 	/* path of that directory, or of the source, on the servers; NULL: the same */

@@ -121,6 +121,7 @@ void ws_serve_route_sleep(struct ws_serve_call *c);
 void ws_serve_route_wake(struct ws_serve_call *c);
 void ws_serve_route_prepare(struct ws_serve_call *c);
 void ws_serve_route_complete(struct ws_serve_call *c);
+void ws_serve_route_discard(struct ws_serve_call *c);
 void ws_serve_route_checker(struct ws_serve_call *c);
 void ws_serve_route_checksums(struct ws_serve_call *c);
 void ws_serve_route_list(struct ws_serve_call *c);

@@ -24,14 +24,15 @@ static int meet_senders(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* Detects the servers. A dry run needs no endpoint. */
+/* Detects the servers. A dry run needs no endpoint. A completion has its protocol already. */
 static int detect(struct ws_push *p, struct ws_err *err)
 {
 	if (!p->opts.n_endpoints)
 		return 0;
 	push_leave_dead_group(p);
 	push_enter(p, WS_PHASE_CONNECT);
-	return push_connect(p, err) || push_twins(p, err) || push_choose(p, err) ||
+	return push_connect(p, err) || push_twins(p, err) ||
+	                       (!p->opts.complete && push_choose(p, err)) ||
 	                       push_others_connect(p, err) ? -1 : 0;
 }
 
@@ -41,7 +42,8 @@ static int get_ready(struct ws_push *p, const struct ws_push_source *s, struct w
 	push_enter(p, WS_PHASE_CONNECT);
 	if (ws_endpoint_check_version(p->from.weight_version, err) || push_check_files(p, err) ||
 	    push_sender_enter(p, err) || push_lock_endpoints(p, err) ||
-	    push_note_asleep(p, s->asleep, err) || detect(p, err))
+	    push_note_asleep(p, s->asleep, err) || detect(p, err) ||
+	    (p->opts.stage && !p->opts.dry_run && push_stage_check(p, err)))
 		return -1;
 	push_enter(p, WS_PHASE_PLAN);
 	if (push_make_plan(p, s, err) || (p->protocol->planned && p->protocol->planned(p, err)))
@@ -95,12 +97,60 @@ static void withdraw_commits(struct ws_push *p)
 		(void)push_complete(p, NULL);
 }
 
+/* {stage}: as change_weights, but nobody is paused, and nothing is loaded. */
+static int stage_update(struct ws_push *p, struct ws_err *err)
+{
+	push_enter(p, WS_PHASE_TRANSFER);
+	if (push_check_sources(p, err) || push_record(p, err))
+		return -1;
+	p->run.weights_dirty = true; /* a failure undoes what was prepared */
+	if ((!p->protocol->files && push_transfer(p, err)) || push_check_end(p, err))
+		return -1;
+	push_stage_done(p);
+	if (push_record(p, err)) {
+		p->recovery.stage = WS_STAGE_LAST;
+		return -1;
+	}
+	p->run.weights_dirty = false;
+	return 0;
+}
+
+/* What was staged must be what is compared afterwards. */
+static int plan_proof(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
+{
+	const struct ws_journal_record *r = &p->recovery.staged->record;
+	if (!s->n_paths && p->opts.verify != WS_VERIFY_HASH)
+		return 0;
+	if (!s->n_paths)
+		return ws_err_set(err, WS_EUSAGE, "{verify} hash needs the SOURCE that was staged, "
+		                  "and its transforms");
+	if (push_make_plan(p, s, err))
+		return -1;
+	if (p->from.plan->digest == r->digest)
+		return push_verify_can(p, err);
+	ws_err_set(err, WS_EUSAGE, "%s is not what was staged: its digest is %016llx, and not "
+	           "%016llx", p->from.name, (unsigned long long)p->from.plan->digest,
+	           (unsigned long long)r->digest);
+	return ws_err_hint(err, "give the same SOURCE, {include}, {quantize} and so on");
+}
+
+/* {complete}: what comes before the pause. */
+static int find_update(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
+{
+	push_enter(p, WS_PHASE_CONNECT);
+	if (ws_endpoint_check_version(p->from.weight_version, err) ||
+	    push_lock_endpoints(p, err) || push_staged_find(p, err) || detect(p, err))
+		return -1;
+	push_enter(p, WS_PHASE_PLAN);
+	return push_legal(p, err) || plan_proof(p, s, err) || push_record_begin(p, s, err) ? -1 : 0;
+}
+
 /* From the first pause on; weights_dirty: servers have neither all old nor all new weights. */
 static int change_weights(struct ws_push *p, struct ws_err *err)
 {
 	push_enter(p, WS_PHASE_PAUSE);
-	if (push_record(p, err) || push_others_recheck(p, err) || push_pause(p, err) ||
-	    push_others_begin(p, err) || push_wake_weights(p, err))
+	if (push_record(p, err) || push_staged_take(p, err) || push_others_recheck(p, err) ||
+	    push_pause(p, err) || push_others_begin(p, err) || push_wake_weights(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_FLUSH);
 	if (push_flush(p, err))
@@ -111,7 +161,8 @@ static int change_weights(struct ws_push *p, struct ws_err *err)
 	    take_step(p, PUSH_STEP_CHANGE, err))
 		return -1;
 	p->run.weights_dirty = true;
-	if (push_hash_begin(p, err) || push_transfer(p, err))
+	if (push_staged_end(p, err) || push_hash_begin(p, err) ||
+	    (p->opts.complete ? p->protocol->load(p, err) : push_transfer(p, err)))
 		return -1;
 	withdraw_commits(p);
 	p->run.weights_dirty = false;
@@ -132,13 +183,18 @@ static int write_only(struct ws_push *p, struct ws_err *err)
 
 static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
+	if (p->opts.complete)
+		return find_update(p, s, err) || change_weights(p, err) ? -1 : 0;
 	if (get_ready(p, s, err))
 		return -1;
 	if (p->opts.dry_run)
 		return push_values(p, err);
 	if (p->opts.write_dir)
 		return write_only(p, err);
-	return form_group(p, s, err) || change_weights(p, err) ? -1 : 0;
+	return form_group(p, s, err) ||
+	                       (p->opts.stage ? stage_update(p, err) : change_weights(p, err)) ?
+	               -1 :
+	               0;
 }
 
 static void reset_run(struct ws_push *p, const struct ws_push_source *s)
@@ -151,6 +207,9 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 	p->run.weights_dirty = p->run.commits_void = p->run.incomplete = p->run.flush_failed =
 		p->recovery.recorded = p->recovery.contradicts = false;
 	p->recovery.asleep_as = WS_ASLEEP_PENDING;
+	p->recovery.stage = WS_STAGE_NONE;
+	p->recovery.ends_staged = false;
+	push_staged_forget(p);
 	p->checks.names = (struct ws_name_check_run){ 0 };
 	p->run.until = p->opts.timeout_ns > 0 ? ws_deadline_in(p->opts.timeout_ns) : WS_FOREVER;
 	p->from.weight_version = s->weight_version ? s->weight_version : p->opts.weight_version;
@@ -159,7 +218,8 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 		push_target_event(&e->weights, PUSH_RUN_BEGINS);
 		e->paused = e->paused_now = e->found_paused = e->found_stopped = e->left_paused =
 			e->confirmed_pause = e->unflushed = false;
-		e->disconnected = e->timed_out = e->slept = false;
+		e->disconnected = e->timed_out = e->slept = e->staged = false;
+		e->paused_since = e->paused_ns = 0;
 		e->asleep = 0;
 		e->message[0] = 0;
 	}
@@ -221,10 +281,12 @@ static void list_endpoints(struct ws_push *p)
 		const struct push_endpoint *e = &p->to.endpoints[i];
 		p->to.results[i] = (struct ws_ev_endpoint_result){
 			.url = e->url,
-			.ok = e->weights.state == WS_COMMITTED,
+			.ok = e->weights.state == WS_COMMITTED || (p->opts.stage && e->staged),
 			.state = e->weights.state,
 			.paused = e->paused || e->found_paused || e->left_paused,
 			.unflushed = e->unflushed,
+			.staged = e->staged,
+			.paused_ns = e->paused_ns,
 			.message = e->message,
 		};
 	}
@@ -256,7 +318,15 @@ static void fill_result(struct ws_push *p, struct ws_ev_end *r)
 		.names = *p->checks.names.family ? &p->checks.names : NULL,
 		.written = p->opts.write_dir,
 		.dry_run = p->opts.dry_run,
+		.staged = p->opts.stage,
+		.completed = p->opts.complete,
 	};
+	if (p->recovery.staged) {
+		r->bytes = p->recovery.staged->record.bytes;
+		r->tensors = p->recovery.staged->record.tensors;
+		r->digest = p->recovery.staged->record.digest;
+		r->buckets = 0;
+	}
 	if (push_is_worker(p)) { /* its plan is larger than its share */
 		r->bytes = p->run.posted;
 		r->tensors = p->turn.n_shared;
@@ -320,7 +390,7 @@ static int resume_all(struct ws_push *p, int rc, struct ws_err *err)
 		rc = note_resume_failure(p, &why, err);
 	if (push_resume(p, rc ? NULL : &why) && rc == 0)
 		rc = note_resume_failure(p, &why, err);
-	if (rc == 0 && push_check_end(p, &why))
+	if (rc == 0 && !p->opts.stage && push_check_end(p, &why)) /* a stage has checked it */
 		rc = note_resume_failure(p, &why, err);
 	return rc;
 }
@@ -329,6 +399,7 @@ static int resume_all(struct ws_push *p, int rc, struct ws_err *err)
 static int finish(struct ws_push *p, struct ws_err *err)
 {
 	const int rc = resume_all(p, 0, err);
+	push_staged_leave(p);
 	push_leader_end(p, err);
 	end_transfer(p, rc == 0);
 	return rc;
@@ -341,7 +412,9 @@ static int give_up(struct ws_push *p, struct ws_err *err)
 	withdraw_commits(p);
 	push_others_leave(p);
 	push_flush_undo(p);
-	return resume_all(p, -1, err);
+	const int rc = resume_all(p, -1, err);
+	push_staged_leave(p);
+	return rc;
 }
 
 /* Completes the error and lists the endpoints. Their states are final now. */
@@ -360,8 +433,8 @@ static void close_books(struct ws_push *p, bool ok, struct ws_err *err)
 
 static void keep_version(struct ws_push *p)
 {
-	for (size_t i = 0; p->from.weight_version && !p->opts.dry_run && i < p->opts.n_endpoints;
-	     i++)
+	const bool set = p->from.weight_version && !p->opts.dry_run && !p->opts.stage;
+	for (size_t i = 0; set && i < p->opts.n_endpoints; i++)
 		snprintf(p->to.infos[i].weight_version, sizeof p->to.infos[i].weight_version, "%s",
 		         p->from.weight_version);
 }

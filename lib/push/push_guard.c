@@ -56,6 +56,7 @@ struct push_guard {
 	bool owns, recorded;       /* the run claimed the endpoints; it recorded its plan */
 	char failure[512];         /* the error of the push; "": it has not failed */
 	bool unsure;               /* a silent thread may wait for something other than a file */
+	bool keeps;                /* a staged update: ending it may load it */
 	struct ws_journal_endpoint *endpoints;
 	char group[128];
 	char *record;              /* its path; NULL: no record is written */
@@ -85,7 +86,7 @@ static void copy_endpoint(const struct ws_push *p, size_t i, struct ws_journal_e
 	push_describe(p, i, out);
 	out->url = e->url;
 	out->state = unsure ? WS_PARTIAL : e->weights.state;
-	if (!e->weights.scope_open && !p->run.weights_dirty)
+	if (!e->weights.scope_open && !p->run.weights_dirty && !e->staged)
 		out->open_update = WS_UPDATE_NONE;
 	out->paused = out->paused && !push_others_stopped(e) &&
 	              !(e->found_paused && !e->paused); /* another push has recorded that pause */
@@ -128,6 +129,7 @@ static void copy(struct push_guard *g, const struct ws_push *p)
 	g->transport = p->link.group ? ws_group_transport(p->link.group) : NULL;
 	/* After a failure the push joins workers, and GPU libraries may take long to abort. */
 	g->unsure = p->run.failed_why || p->link.nccl_version[0] || p->protocol->exports;
+	g->keeps = p->opts.complete || p->recovery.stage > WS_STAGE_SENDING;
 	snprintf(g->group, sizeof g->group, "%s", p->link.name);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		copy_endpoint(p, i, &g->endpoints[i]);
@@ -215,11 +217,12 @@ static void clean_up(struct push_guard *g, struct ws_err *why)
 		ws_err_wrap(why, "the endpoints were not cleaned up");
 		return;
 	}
-	ws_journal_leave_group(g->http, g->endpoints, o->n_endpoints, g->group,
-	                       ws_deadline_in(STEP_NS), NULL);
-	if (g->owns)
+	if (!g->keeps)
+		ws_journal_leave_group(g->http, g->endpoints, o->n_endpoints, g->group,
+		                       ws_deadline_in(STEP_NS), NULL);
+	if (g->owns && !g->keeps)
 		ws_journal_end_updates(g->http, g->endpoints, o->n_endpoints, g->group,
-		                       ws_deadline_in(STEP_NS), NULL, NULL);
+		                       ws_deadline_in(STEP_NS), NULL, NULL, NULL);
 	resume(g);
 	ws_client_close(g->http);
 }

@@ -15,6 +15,8 @@ static void choose_backend(struct ws_push *p)
 	struct ws_push_opts *o = &p->opts;
 	const uint64_t first = ws_push_bucket_size(o->write_dir ? WS_BACKEND_DISK : o->backend);
 	p->link.transport = &ws_transport_gloo;
+	if (o->stage && o->backend != WS_BACKEND_DISK)
+		o->protocol = WS_PROTOCOL_TWO_PHASE;
 	p->protocol = push_protocol_asked(o->protocol);
 	if (o->write_dir) {
 		p->link.transport = &push_disk_transport;
@@ -77,6 +79,7 @@ static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct 
 	p->opts.connect_ns = opts->connect_ns > 0 ? opts->connect_ns : WS_PUSH_CONNECT_NS;
 	p->opts.init_ns = opts->init_ns > 0 ? opts->init_ns : WS_PUSH_INIT_NS;
 	p->opts.bucket_ns = opts->bucket_ns > 0 ? opts->bucket_ns : WS_PUSH_BUCKET_NS;
+	p->opts.state_required |= opts->stage || opts->complete;
 	choose_backend(p);
 	if (push_targets_open(p, err))
 		return -1;
@@ -182,8 +185,36 @@ static int check_write(const struct ws_push_opts *o, struct ws_err *err)
 	return wrong ? ws_err_set(err, WS_EUSAGE, "{write_dir} %s", wrong) : 0;
 }
 
+/* Options that a staged update cannot have. */
+static int check_stage(const struct ws_push_opts *o, struct ws_err *err)
+{
+	const bool disk = o->backend == WS_BACKEND_DISK;
+	const bool group = o->backend == WS_BACKEND_AUTO || o->backend == WS_BACKEND_GLOO ||
+	                   o->backend == WS_BACKEND_NCCL;
+	const bool two_phase =
+		o->protocol == WS_PROTOCOL_AUTO || o->protocol == WS_PROTOCOL_TWO_PHASE;
+	const char *wrong = o->write_dir          ? "sends, and {write_dir} only writes" :
+	                    o->senders            ? "takes no {sender}" :
+	                    !disk && !group       ? "takes {backend} gloo, nccl or disk" :
+	                    !disk && !two_phase   ? "takes {protocol} two-phase or {backend} disk" :
+	                                            NULL;
+	if (wrong)
+		return ws_err_set(err, WS_EUSAGE, "{stage} %s", wrong);
+	if (o->verify == WS_VERIFY_HASH)
+		return ws_err_set(err, WS_EUSAGE,
+		                  "{stage} takes no {verify} hash: nothing is loaded yet, so give "
+		                  "it to wsync-ctl complete");
+	if (o->state_dir || o->dry_run)
+		return 0;
+	ws_err_set(err, WS_EUSAGE, "{stage} needs a state directory: without a record nobody can "
+	           "complete what was sent");
+	return ws_err_hint(err, "{state_dir} names a directory that this user can write");
+}
+
 static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 {
+	if (o->stage && check_stage(o, err))
+		return -1;
 	if (o->write_dir && check_write(o, err))
 		return -1;
 	if (o->n_endpoints == 0 && !o->dry_run && !o->write_dir && !is_follower(o))
@@ -307,6 +338,19 @@ int ws_push_open(const struct ws_push_opts *opts, struct ws_push **out, struct w
 	return 0;
 }
 
+/* The servers of a staged update stay in the group until it is completed. */
+static void close_our_side(struct ws_push *p)
+{
+	bool *grouped = calloc(p->opts.n_endpoints, sizeof *grouped);
+	for (size_t i = 0; grouped && i < p->opts.n_endpoints; i++)
+		grouped[i] = p->to.endpoints[i].grouped;
+	ws_group_forget(p->link.group);
+	push_drop_group(p);
+	for (size_t i = 0; grouped && i < p->opts.n_endpoints; i++)
+		p->to.endpoints[i].grouped = grouped[i];
+	free(grouped);
+}
+
 void ws_push_finish(struct ws_push *p, struct ws_ev_end *result)
 {
 	if (!p->link.group)
@@ -316,7 +360,10 @@ void ws_push_finish(struct ws_push *p, struct ws_ev_end *result)
 	p->run.phase_since = start;
 	push_guard_watch(p, true);
 	push_trace_leave(p);
-	push_drop_group(p);
+	if (p->recovery.stage == WS_STAGE_DONE)
+		close_our_side(p);
+	else
+		push_drop_group(p);
 	push_trace_left(p);
 	push_guard_watch(p, false);
 	if (!result)
@@ -333,6 +380,7 @@ void ws_push_close(struct ws_push *p)
 	ws_push_finish(p, NULL);
 	push_guard_watch(p, true);
 	push_record_end(p);
+	push_staged_forget(p);
 	push_guard_close(p);
 	ws_watchdog_close(p->watch.watchdog);
 	ws_client_close(p->http);

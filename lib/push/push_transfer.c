@@ -106,7 +106,7 @@ static int check_bucket(struct ws_push *p, size_t b, struct ws_err *err)
 
 int push_check_sources(struct ws_push *p, struct ws_err *err)
 {
-	if (p->protocol->has_copy && p->protocol->has_copy(p))
+	if (!p->from.input.catalog || (p->protocol->has_copy && p->protocol->has_copy(p)))
 		return 0;
 	const int rc = ws_catalog_check(p->from.input.catalog, err);
 	p->run.commits_void |= rc != 0;

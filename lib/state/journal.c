@@ -98,6 +98,8 @@ int ws_journal_open(const char *state_dir, const char *const *urls, size_t n,
 	ws_process_self(&l->record.process);
 	l->record.began = time(NULL);
 	l->record.group = l->record.weight_version = l->record.master_host = "";
+	l->record.staged = (struct ws_journal_staged){ .model_path = "", .load_format = "",
+		                                       .written = "" };
 	l->record.n_endpoints = n;
 	for (size_t i = 0; i < n; i++)
 		l->record.endpoints[i] =

@@ -38,11 +38,17 @@ void ws_journal_close(struct ws_journal *l, struct ws_journal_list *left); /* l 
 void ws_journal_abandon(struct ws_journal *l); /* NULL is fine */
 
 const char *ws_open_update_name(enum ws_open_update open_update); /* "" none */
-/* Ends the open updates of these endpoints, and clears `open_update` of those that answered. -1:
- * cancelled or a system error. */
+/* Ends the open updates of these endpoints, and clears `open_update` of those that answered.
+ * loaded[i], which may be NULL: the server loaded what it had. -1: cancelled or a system error. */
 int ws_journal_end_updates(struct ws_http *http, struct ws_journal_endpoint *those, size_t n,
                            const char *group, ws_deadline until, const struct ws_cancel *cancel,
-                           struct ws_err *err);
+                           bool *loaded, struct ws_err *err);
+/* Asks the servers of these open updates to drop what they received, which wsync-endpoint can.
+ * Clears `open_update` of those that dropped it, or have no update. errs[i]: why not; WS_EREFUSED:
+ * the server cannot. -1: cancelled or a system error. */
+int ws_journal_drop_updates(struct ws_http *http, struct ws_journal_endpoint *those, size_t n,
+                            const char *group, ws_deadline until, const struct ws_cancel *cancel,
+                            struct ws_err *errs, struct ws_err *err);
 /* Sends the endpoints that may be in the group a request to leave it. Clears `grouped` of those
  * that answered. */
 void ws_journal_leave_group(struct ws_http *http, struct ws_journal_endpoint *those, size_t n,

@@ -10,17 +10,21 @@
  *   plan_digest       16 hex digits
  *   tensors, bytes    of that plan
  *   weight_version    that the push would set, null none
+ *   staged            {stage, whole, checked, model_path, load_format, written} of an update that
+ *                     servers load later; absent: an ordinary push. stage: "sending", "last"
+ *                     or "done"; the last three are "" unless the endpoints' middle is "disk"
  *   sources           [path, synthetic:... or cuda-ipc:...]
  *   files             [{path, id}] of sources, adapters and corrections; id: 16 hex digits, a hash
  *                     of inode, size, mtime and ctime; null: memory of a process
  *   again             {directory, args: [--option=value]}, null: cannot be repeated
- *   endpoints         [{url, phase, state, paused, grouped, middle, version, asleep, inherited}];
+ *   endpoints         [{url, phase, state, paused, grouped, middle, version, asleep, inherited,
+ *                     instance}]; instance: 16 hex digits, absent: unknown;
  *                     paused, grouped and middle (the open update, "" none): possibly; asleep: the
  *                     memory that is still released, "kv_cache,cuda_graph", "" none; null: no
  *                     memory was released when the push began; inherited: partial, because an
  *                     earlier push is not completed, although this push is
  *
- * Every key but master must be there and have its type, so that wsync does not act on files that
+ * Every other key must be there and have its type, so that wsync does not act on files that
  * were written by hand. */
 #include "journal_core.h"
 
@@ -32,6 +36,7 @@
 #include <string.h>
 
 enum { STRINGS_MAX = 65536 };
+static const char *const stage_names[] = { "", "sending", "last", "done" };
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
@@ -78,9 +83,25 @@ static void print_endpoints(struct ws_jw *w, const struct ws_journal_record *r)
 		ws_jw_str(w, "version", e->version);
 		ws_jw_str(w, "asleep", e->slept ? ws_memory_text(e->asleep) : NULL);
 		ws_jw_bool(w, "inherited", e->inherited);
+		if (e->instance)
+			ws_jw_hex64(w, "instance", e->instance);
 		ws_jw_end_object(w);
 	}
 	ws_jw_end_array(w);
+}
+
+static void print_staged(struct ws_jw *w, const struct ws_journal_staged *s)
+{
+	if (!s->stage)
+		return;
+	ws_jw_object(w, "staged");
+	ws_jw_str(w, "stage", stage_names[s->stage]);
+	ws_jw_bool(w, "whole", s->whole);
+	ws_jw_bool(w, "checked", s->checked);
+	ws_jw_str(w, "model_path", s->model_path);
+	ws_jw_str(w, "load_format", s->load_format);
+	ws_jw_str(w, "written", s->written);
+	ws_jw_end_object(w);
 }
 
 static void print_files(struct ws_jw *w, const struct ws_journal_record *r)
@@ -129,6 +150,7 @@ void ws_journal_print(const struct ws_journal_record *r, struct ws_buf *text)
 	ws_jw_uint(&w, "tensors", r->tensors);
 	ws_jw_uint(&w, "bytes", r->bytes);
 	ws_jw_str(&w, "weight_version", *r->weight_version ? r->weight_version : NULL);
+	print_staged(&w, &r->staged);
 	ws_jw_strs(&w, "sources", r->sources, r->n_sources);
 	print_files(&w, r);
 	if (is_repeatable(r)) {
@@ -232,6 +254,11 @@ static const char *middle_name(int i)
 	return ws_open_update_name((enum ws_open_update)i);
 }
 
+static const char *stage_name(int i)
+{
+	return stage_names[i];
+}
+
 static const char *memory_name(int i)
 {
 	return ws_memory_text((unsigned)i);
@@ -283,6 +310,8 @@ static void parse_endpoint(struct reader *in, struct ws_journal_endpoint *e)
 	e->slept = member(in, "asleep", WS_JSON_STRING, true) != NULL;
 	if (e->slept)
 		e->asleep = (unsigned)choice_of(in, "asleep", WS_MEMORY_ALL + 1, memory_name);
+	if (ws_json_get(in->object, "instance"))
+		e->instance = digest_of(in, "instance");
 	/* Requests are sent to this URL: like one from the command line, it must be normalized. */
 	if (!in->bad &&
 	    (ws_endpoint_normalize(e->url, url, sizeof url, NULL) || strcmp(url, e->url) != 0))
@@ -373,6 +402,24 @@ static void parse_master(struct reader *r, struct ws_journal_record *out)
 		r->bad = in.bad;
 }
 
+static void parse_staged(struct reader *r, struct ws_journal_staged *out)
+{
+	*out = (struct ws_journal_staged){ .model_path = "", .load_format = "", .written = "" };
+	if (!ws_json_get(r->object, "staged"))
+		return;
+	struct reader in = { .object = member(r, "staged", WS_JSON_OBJECT, false) };
+	out->stage = (enum ws_stage)choice_of(&in, "stage", WS_STAGE_DONE + 1, stage_name);
+	out->whole = truth_of(&in, "whole");
+	out->checked = truth_of(&in, "checked");
+	out->model_path = text_of(&in, "model_path", false);
+	out->load_format = text_of(&in, "load_format", false);
+	out->written = text_of(&in, "written", false);
+	if ((!out->stage || (*out->written && *out->written != '/')) && !in.bad)
+		in.bad = "staged";
+	if (!r->bad)
+		r->bad = in.bad;
+}
+
 static void parse_record(struct reader *r, struct ws_journal_record *out)
 {
 	parse_process(r, &out->process);
@@ -385,6 +432,7 @@ static void parse_record(struct reader *r, struct ws_journal_record *out)
 	out->tensors = (uint64_t)number_of(r, "tensors");
 	out->bytes = (uint64_t)number_of(r, "bytes");
 	out->weight_version = text_of(r, "weight_version", true);
+	parse_staged(r, &out->staged);
 	out->sources = strings_of(r, "sources", &out->n_sources);
 	parse_files(r, out);
 	parse_again(r, out);

@@ -8,6 +8,10 @@
  *   two-phase         POST /complete_weights_update {"group_name","flush_cache":false,
  *                     "run_post_process_weights":false,"transport":"nccl_broadcast"}
  *   two-phase-flat    the same with "load_format":"flattened_bucket"
+ *   disk              none: the server was not asked to load the checkpoint yet
+ *
+ * wsync-endpoint drops a two-phase update without loading it: POST /discard_weights_update, with
+ * the same body. Other servers have no such route.
  *
  * The server has left the group before, so the thread of a two-phase update has ended: usually
  * the server refuses the completion and accepts other updates again. The request sets no weight
@@ -19,9 +23,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const names[] = { "", "session", "processing", "two-phase", "two-phase-flat" };
-static const char *const paths[] = { "", "/end_weight_update", "/post_process_weights",
-	                             "/complete_weights_update", "/complete_weights_update" };
+static const char *const names[] = { "",          "session",        "processing",
+	                             "two-phase", "two-phase-flat", "disk" };
+static const char *const paths[] = { "",
+	                             "/end_weight_update",
+	                             "/post_process_weights",
+	                             "/complete_weights_update",
+	                             "/complete_weights_update",
+	                             "" };
 
 const char *ws_open_update_name(enum ws_open_update open_update)
 {
@@ -47,47 +56,105 @@ static void write_body(enum ws_open_update open_update, const char *group, struc
 	ws_jw_end_object(&w);
 }
 
-static int send_ends(struct ws_http *http, const struct ws_journal_endpoint *those, size_t n,
-                     const char *group, ws_deadline until, const struct ws_cancel *cancel,
-                     struct ws_endpoint_call *calls, struct ws_buf *bodies, struct ws_err *err)
+/* One request to each endpoint with an open update that its server knows of. */
+struct ends {
+	const struct ws_journal_endpoint *those;
+	size_t n;
+	const char *path;               /* NULL: that of the open update */
+	struct ws_endpoint_call *calls; /* one for each endpoint, like the next */
+	struct ws_buf *bodies;
+};
+
+static void free_ends(struct ends *e)
 {
-	for (size_t i = 0; i < n; i++) {
-		ws_buf_init(&bodies[i], 4096);
-		if (!those[i].open_update)
+	for (size_t i = 0; e->calls && e->bodies && i < e->n; i++) {
+		ws_endpoint_call_free(&e->calls[i]);
+		ws_buf_free(&e->bodies[i]);
+	}
+	free(e->calls);
+	free(e->bodies);
+}
+
+static int send_ends(struct ws_http *http, struct ends *e, const char *group, ws_deadline until,
+                     const struct ws_cancel *cancel, struct ws_err *err)
+{
+	e->calls = calloc(e->n + 1, sizeof *e->calls);
+	e->bodies = calloc(e->n + 1, sizeof *e->bodies);
+	if (!e->calls || !e->bodies)
+		return ws_oom(err);
+	for (size_t i = 0; i < e->n; i++)
+		ws_buf_init(&e->bodies[i], 4096);
+	for (size_t i = 0; i < e->n; i++) {
+		const enum ws_open_update open_update = e->those[i].open_update;
+		if (!*paths[open_update])
 			continue;
-		write_body(those[i].open_update, group, &bodies[i]);
-		if (ws_buf_check(&bodies[i], "request", err) ||
-		    ws_endpoint_prepare(&calls[i], those[i].url, "POST",
-		                        paths[those[i].open_update], &bodies[i], until, err))
+		write_body(open_update, group, &e->bodies[i]);
+		if (ws_buf_check(&e->bodies[i], "request", err) ||
+		    ws_endpoint_prepare(&e->calls[i], e->those[i].url, "POST",
+		                        e->path ? e->path : paths[open_update], &e->bodies[i],
+		                        until, err))
 			return -1;
 	}
-	return ws_endpoint_run(http, calls, n, cancel, err);
+	return ws_endpoint_run(http, e->calls, e->n, cancel, err);
 }
 
 /* A server that refuses has ended the update already, or never began it. */
-static bool has_ended(struct ws_endpoint_call *call)
+static bool has_ended(struct ws_endpoint_call *call, const struct ws_journal_endpoint *e,
+                      bool *loaded)
 {
-	struct ws_err e = WS_ERR_INIT;
-	return ws_endpoint_reply(call, NULL, NULL, 0, &e) == 0 || ws_endpoint_said_no(&e);
+	struct ws_err why = WS_ERR_INIT;
+	const bool asked = *paths[e->open_update];
+	const bool ok = asked && ws_endpoint_reply(call, NULL, NULL, 0, &why) == 0;
+	if (loaded)
+		*loaded = ok;
+	return !asked || ok || ws_endpoint_said_no(&why);
 }
 
 int ws_journal_end_updates(struct ws_http *http, struct ws_journal_endpoint *those, size_t n,
                            const char *group, ws_deadline until, const struct ws_cancel *cancel,
-                           struct ws_err *err)
+                           bool *loaded, struct ws_err *err)
 {
-	struct ws_endpoint_call *calls = calloc(n + 1, sizeof *calls);
-	struct ws_buf *bodies = calloc(n + 1, sizeof *bodies);
-	int rc = calls && bodies ? 0 : ws_oom(err);
-	if (rc == 0)
-		rc = send_ends(http, those, n, group, until, cancel, calls, bodies, err);
-	for (size_t i = 0; calls && bodies && i < n; i++) {
-		if (rc == 0 && those[i].open_update && has_ended(&calls[i]))
+	struct ends e = { .those = those, .n = n };
+	const int rc = send_ends(http, &e, group, until, cancel, err);
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		if (those[i].open_update &&
+		    has_ended(&e.calls[i], &those[i], loaded ? &loaded[i] : NULL))
 			those[i].open_update = WS_UPDATE_NONE;
-		ws_endpoint_call_free(&calls[i]);
-		ws_buf_free(&bodies[i]);
+	free_ends(&e);
+	return rc;
+}
+
+static void hear_drop(struct ws_endpoint_call *call, struct ws_journal_endpoint *e,
+                      struct ws_err *why)
+{
+	const int rc = ws_endpoint_reply(call, NULL, NULL, 0, why);
+	const bool lacks = rc && (why->native == 404 || why->native == 405);
+	if (lacks) {
+		ws_err_set(why, WS_EREFUSED, "%s: its server cannot drop a prepared update",
+		           e->url);
+		ws_err_hint(why, "complete it, or restart the server");
+		ws_err_where(why, NULL, e->url);
+	} else if (rc == 0 ||
+	           (ws_endpoint_said_no(why) && strcasestr(why->msg, "no weight update"))) {
+		e->open_update = WS_UPDATE_NONE;
+		*why = (struct ws_err)WS_ERR_INIT;
 	}
-	free(calls);
-	free(bodies);
+}
+
+int ws_journal_drop_updates(struct ws_http *http, struct ws_journal_endpoint *those, size_t n,
+                            const char *group, ws_deadline until, const struct ws_cancel *cancel,
+                            struct ws_err *errs, struct ws_err *err)
+{
+	struct ends e = { .those = those, .n = n, .path = "/discard_weights_update" };
+	const int rc = send_ends(http, &e, group, until, cancel, err);
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		errs[i] = (struct ws_err)WS_ERR_INIT;
+		if (*paths[those[i].open_update])
+			hear_drop(&e.calls[i], &those[i], &errs[i]);
+		else
+			those[i].open_update = WS_UPDATE_NONE;
+	}
+	free_ends(&e);
 	return rc;
 }
 

@@ -5,7 +5,10 @@
  * the weight version of the push, and had another one before, all weights were loaded. No server
  * reports whether it is paused; a request to continue does no harm if it is not. Only the record
  * shows which memory a server has released: caches are woken once, and weights are left to a
- * push. Endpoints that another push has locked are left alone. */
+ * push. Endpoints that another push has locked are left alone.
+ *
+ * A staged update is in order, and stays. If its completion died, it is completed here. A stage
+ * that was cut short is dropped. */
 #include "endpoint_call.h"
 #include "journal_core.h"
 
@@ -30,6 +33,7 @@ struct repair {
 	struct ws_err *errs;
 	struct ws_locks **locks;
 	struct ws_journal_endpoint *now;
+	bool *loaded;
 	const char **urls;                /* scratch: the endpoints of one call */
 	size_t *index;
 };
@@ -100,6 +104,16 @@ static enum ws_endpoint_state state_of(const struct ws_journal_record *rec,
 	return e->state == WS_PARTIAL && moved && !rec->ended ? WS_COMMITTED : e->state;
 }
 
+/* A server that was restarted since has no open update, and is in no group. */
+static void note_restart(const struct ws_journal_endpoint *e, const struct ws_endpoint_info *info,
+                         struct ws_repair_answer *a)
+{
+	if (!e->instance || !info->instance || e->instance == info->instance)
+		return;
+	a->in_update = false;
+	a->left_group = true;
+}
+
 static int probe(struct repair *r, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
@@ -121,15 +135,29 @@ static int probe(struct repair *r, struct ws_err *err)
 		r->infos[i] = r->infos[k];
 		memcpy(a->weight_version, r->infos[i].weight_version, sizeof a->weight_version);
 		a->state = state_of(rec, &rec->endpoints[i], a->weight_version);
+		note_restart(&rec->endpoints[i], &r->infos[i], a);
+		a->staged = a->in_update && rec->staged.stage == WS_STAGE_DONE &&
+		            a->state == WS_UNTOUCHED;
 	}
 	return 0;
 }
 
 /* ---- steps of a repair ----------------------------------------------------------------------- */
 
+/* -1 only if the repair was cancelled. */
+static int go_on(const struct ws_err *why, struct ws_err *err)
+{
+	if (why->code != WS_ECANCELLED)
+		return 0;
+	if (err)
+		*err = *why;
+	return -1;
+}
+
 static bool is_grouped(const struct repair *r, size_t i)
 {
-	return is_free(r, i) && !r->answers[i].err.code && !r->answers[i].left_group;
+	return is_free(r, i) && !r->answers[i].err.code && !r->answers[i].left_group &&
+	       !r->answers[i].staged;
 }
 
 static bool is_whole(const struct repair *r, size_t i)
@@ -184,30 +212,74 @@ static int leave_group(struct repair *r, struct ws_err *err)
 		a->may_join = a->left_group && pending &&
 		              (said->code != WS_OK || ws_endpoint_knew_none(&r->replies[k]));
 	}
-	if (why.code != WS_ECANCELLED)
-		return 0;
-	if (err)
-		*err = why;
-	return -1;
+	return go_on(&why, err);
 }
 
 static bool is_in_middle(const struct repair *r, size_t i)
 {
-	return r->answers[i].in_update && is_free(r, i) && !r->answers[i].err.code;
+	const struct ws_repair_answer *a = &r->answers[i];
+	return a->in_update && is_free(r, i) && !a->err.code && !a->staged;
+}
+
+static size_t choose_middles(struct repair *r)
+{
+	const size_t n = choose(r, is_in_middle);
+	for (size_t k = 0; k < n; k++)
+		r->now[k] = r->entry->record.endpoints[r->index[k]];
+	return n;
+}
+
+/* Drops a stage that was cut short, where the server can. Where everything may have arrived, ending
+ * it could load it, perhaps from a source that changed meanwhile: it is left to the next push. */
+static int drop_stage(struct repair *r, struct ws_err *err)
+{
+	const struct ws_journal_record *rec = &r->entry->record;
+	const size_t n = choose_middles(r);
+	if (!n || !rec->staged.stage || rec->staged.stage == WS_STAGE_DONE)
+		return 0;
+	if (ws_journal_drop_updates(r->opts->http, r->now, n, rec->group, patience(r),
+	                            r->opts->cancel, r->errs, err))
+		return -1;
+	for (size_t k = 0; k < n; k++) {
+		struct ws_repair_answer *a = &r->answers[r->index[k]];
+		a->in_update = r->now[k].open_update != WS_UPDATE_NONE;
+		if (a->in_update && rec->staged.stage == WS_STAGE_LAST)
+			a->err = r->errs[k];
+	}
+	return 0;
+}
+
+/* Servers that have loaded an update have the cache of the old weights. */
+static int flush_loaded(struct repair *r, size_t n, struct ws_err *err)
+{
+	struct ws_err why = WS_ERR_INIT;
+	size_t loaded = 0;
+	for (size_t k = 0; k < n; k++)
+		if (r->loaded[k])
+			r->urls[loaded++] = r->urls[k];
+	const struct ws_call to = { r->opts->http, r->urls, loaded, patience(r), r->opts->cancel };
+	if (loaded)
+		ws_endpoint_flush(&to, patience(r), r->replies, &why);
+	return go_on(&why, err);
 }
 
 static int end_middles(struct repair *r, struct ws_err *err)
 {
 	const struct ws_journal_record *rec = &r->entry->record;
-	const size_t n = choose(r, is_in_middle);
-	for (size_t k = 0; k < n; k++)
-		r->now[k] = rec->endpoints[r->index[k]];
-	const int rc = n ? ws_journal_end_updates(r->opts->http, r->now, n, rec->group, patience(r),
-	                                          r->opts->cancel, err) :
-	                   0;
-	for (size_t k = 0; k < n; k++)
-		r->answers[r->index[k]].in_update = r->now[k].open_update != WS_UPDATE_NONE;
-	return rc;
+	if (drop_stage(r, err))
+		return -1;
+	const size_t n = choose_middles(r);
+	if (n && ws_journal_end_updates(r->opts->http, r->now, n, rec->group, patience(r),
+	                                r->opts->cancel, r->loaded, err))
+		return -1;
+	for (size_t k = 0; k < n; k++) {
+		struct ws_repair_answer *a = &r->answers[r->index[k]];
+		a->in_update = r->now[k].open_update != WS_UPDATE_NONE;
+		r->loaded[k] = r->loaded[k] && rec->staged.stage;
+		if (r->loaded[k]) /* everything had arrived: a push loads only a part */
+			a->state = WS_COMMITTED;
+	}
+	return flush_loaded(r, n, err);
 }
 
 /* Collects the endpoints to wake, and records them as awake before the request is sent. */
@@ -265,11 +337,7 @@ static int resume(struct repair *r, struct ws_err *err)
 		a->resumed = !a->err.code;
 		a->paused = !a->resumed;
 	}
-	if (why.code != WS_ECANCELLED)
-		return 0;
-	if (err)
-		*err = why;
-	return -1;
+	return go_on(&why, err);
 }
 
 static int write_down(struct repair *r, struct ws_err *err)
@@ -316,7 +384,8 @@ static int sum_up(const struct repair *r, struct ws_err *err)
 		}
 		if (a->err.code && !first)
 			first = &a->err;
-		if (!a->busy && !a->err.code && (!a->left_group || a->in_update) && !stuck)
+		if (!a->busy && !a->err.code && (!a->left_group || a->in_update) && !a->staged &&
+		    !stuck)
 			stuck = rec->endpoints[i].url;
 	}
 	if (torn) {
@@ -368,12 +437,14 @@ int ws_journal_repair(struct ws_journal_entry *entry, const struct ws_repair_opt
 		.errs = calloc(n + 1, sizeof *r.errs),
 		.locks = calloc(n + 1, sizeof *r.locks),
 		.now = calloc(n + 1, sizeof *r.now),
+		.loaded = calloc(n + 1, sizeof *r.loaded),
 		.urls = calloc(n + 1, sizeof *r.urls),
 		.index = calloc(n + 1, sizeof *r.index),
 	};
 	int rc = -1;
 	take_from_record(&r);
-	if (!r.infos || !r.replies || !r.errs || !r.locks || !r.now || !r.urls || !r.index) {
+	if (!r.infos || !r.replies || !r.errs || !r.locks || !r.now || !r.loaded || !r.urls ||
+	    !r.index) {
 		ws_oom(err);
 		goto out;
 	}
@@ -399,6 +470,7 @@ out:
 	free(r.errs);
 	free(r.locks);
 	free(r.now);
+	free(r.loaded);
 	free(r.urls);
 	free(r.index);
 	return rc;

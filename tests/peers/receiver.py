@@ -45,9 +45,9 @@ class Rank:
     """One tp rank: a group to the sender, and what came through it."""
 
     def __init__(self, tp_rank, keep, device="cpu", eager=False, group=None, hold_file=None,
-                 slow_above=None):
+                 slow_above=None, remember=False):
         self.tp_rank, self.keep, self.hold_file = tp_rank, keep, hold_file
-        self.slow_above = slow_above
+        self.slow_above, self.remember = slow_above, remember
         self.device, self.eager, self.group = device, eager, group
         self.groups, self.held = {}, {}
         self.prepared = None
@@ -69,7 +69,8 @@ class Rank:
         ranks = c10d._world.pg_group_ranks if hasattr(c10d, "_world") else c10d._pg_group_ranks
         ranks[group] = {i: i for i in range(world)}
         self.groups[name] = group
-        self.held = {}
+        if not self.remember:
+            self.held = {}
 
     def destroy_weights_update_group(self, body):
         if body["group_name"] not in self.groups:
@@ -238,7 +239,7 @@ class Endpoint:
         for i in range(tp):
             ours, theirs = FORK.Pipe()
             child = FORK.Process(target=Rank(i, args.keep, args.device, args.eager, args.group,
-                                             args.hold, args.slow_above).serve,
+                                             args.hold, args.slow_above, args.remember).serve,
                                  args=(theirs,), daemon=True)
             child.start()
             theirs.close()
@@ -465,6 +466,8 @@ def main():
     p.add_argument("--hold", metavar="FILE", help="receive no bytes while FILE exists")
     p.add_argument("--slow-above", type=int, metavar="BYTES",
                    help="take half a second longer for a flattened bucket of more")
+    p.add_argument("--remember", action="store_true",
+                   help="hold what arrived over earlier groups, too")
     p.add_argument("--refuse", action="store_true", help="answer every update with 400, at once")
     args = p.parse_args()
     args.out = os.dup(1)  # for the ready lines; gloo prints to stdout on its own

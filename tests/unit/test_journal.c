@@ -3,6 +3,7 @@
 #include "file.h"
 #include "journal_core.h"
 #include "process_id.h"
+#include "wsync/tool/staged.h"
 
 #include "scratch.h"
 #include "test.h"
@@ -48,6 +49,7 @@ static struct ws_journal *begin(void)
 		                                        true,
 		                                        WS_UPDATE_SESSION,
 		                                        "v6",
+		                                        UINT64_C(0xfedcba9876543210),
 		                                        true,
 		                                        WS_MEMORY_KV_CACHE | WS_MEMORY_CUDA_GRAPH,
 		                                        false };
@@ -111,12 +113,43 @@ SCRATCH_TEST(what_is_written_is_read)
 	assert_int_equal(r->endpoints[0].phase, WS_PHASE_TRANSFER);
 	assert_int_equal(r->endpoints[0].state, WS_PARTIAL);
 	assert_string_equal(r->endpoints[0].version, "v6");
-	assert_true(r->endpoints[1].paused && !r->endpoints[2].paused);
+	assert_true(r->endpoints[0].instance == UINT64_C(0xfedcba9876543210));
+	assert_true(r->endpoints[1].paused && !r->endpoints[2].paused && !r->endpoints[1].instance);
+	assert_int_equal(r->staged.stage, WS_STAGE_NONE);
 	assert_true(r->endpoints[0].slept && !r->endpoints[1].slept);
 	assert_int_equal(r->endpoints[0].asleep, WS_MEMORY_KV_CACHE | WS_MEMORY_CUDA_GRAPH);
 	ws_journal_list_free(&list);
 	ws_journal_abandon(l);
 	assert_int_equal(count_files(), 0);
+}
+
+SCRATCH_TEST(a_staged_update_is_written_and_found_and_stays)
+{
+	struct ws_journal_list list;
+	struct ws_journal *l = begin();
+	struct ws_journal_record *r = ws_journal_record(l);
+	size_t k = 9;
+	for (size_t i = 0; i < 3; i++)
+		r->endpoints[i] = (struct ws_journal_endpoint){ .url = URLS[i], .version = "" };
+	r->endpoints[1].open_update = WS_UPDATE_DISK;
+	r->staged = (struct ws_journal_staged){ WS_STAGE_LAST, true,   false,
+		                                "/there/w",   "auto", "/w" };
+	assert_int_equal(ws_journal_save(l, NULL), 0);
+	r->staged.stage = WS_STAGE_DONE;
+	ws_journal_close(l, NULL);
+	const struct ws_journal_entry *e = only(&list);
+	assert_int_equal(e->err.code, WS_OK);
+	assert_int_equal(e->record.n_endpoints, 1);
+	assert_int_equal(e->record.endpoints[0].open_update, WS_UPDATE_DISK);
+	assert_int_equal(e->record.staged.stage, WS_STAGE_DONE);
+	assert_true(e->record.staged.whole && !e->record.staged.checked);
+	assert_string_equal(e->record.staged.model_path, "/there/w");
+	assert_string_equal(e->record.staged.load_format, "auto");
+	assert_string_equal(e->record.staged.written, "/w");
+	assert_ptr_equal(ws_staged_at(&list, URLS[1], &k), e);
+	assert_int_equal(k, 0);
+	assert_null(ws_staged_at(&list, URLS[0], &k));
+	ws_journal_list_free(&list);
 }
 
 SCRATCH_TEST(a_push_that_leaves_nothing_leaves_no_file)
@@ -541,6 +574,8 @@ SCRATCH_TEST(a_cut_or_twisted_record_is_refused_or_whole)
 		{ "00000000deadbeef", "deadbeef" },
 		{ "\"ckpt/step 1/a.safetensors\"", "\"\"" },
 		{ "\"inherited\":false", "\"inherited\":0" },
+		{ "\"instance\":\"fedcba9876543210\"", "\"instance\":7" },
+		{ "\"weight_version\"", "\"staged\":{},\"weight_version\"" },
 		{ ",\"inherited\":false", "" },
 		{ ",\"asleep\":\"kv_cache,cuda_graph\"", "" },
 		{ ",\"tensors\":32", "" },

@@ -29,7 +29,26 @@ extern "C" {
 /* The update that a push may have left open. Until it ends, the server refuses other updates. */
 enum ws_open_update {
 	WS_UPDATE_NONE, WS_UPDATE_SESSION, WS_UPDATE_PROCESSING, WS_UPDATE_TWO_PHASE,
-	WS_UPDATE_TWO_PHASE_FLAT, WS_N_OPEN_UPDATES
+	WS_UPDATE_TWO_PHASE_FLAT,
+	WS_UPDATE_DISK, /* the server knows nothing of it: a checkpoint that waits to be loaded */
+	WS_N_OPEN_UPDATES
+};
+
+/* A staged update: a server has all of it beside its weights, and loads it when it is asked to
+ * complete it. */
+enum ws_stage {
+	WS_STAGE_NONE,    /* an ordinary push */
+	WS_STAGE_SENDING, /* a part is missing */
+	WS_STAGE_LAST,    /* everything may have arrived */
+	WS_STAGE_DONE     /* endpoints with an open update have everything */
+};
+
+struct ws_journal_staged {
+	enum ws_stage stage;
+	bool whole, checked;      /* no part was chosen; all names were compared */
+	/* of WS_UPDATE_DISK: what the servers will load, and as which format; else "" */
+	const char *model_path, *load_format;
+	const char *written;      /* the same directory here, if it was written for this; else "" */
 };
 
 struct ws_journal_endpoint {
@@ -40,6 +59,7 @@ struct ws_journal_endpoint {
 	bool grouped;             /* perhaps it is in the group */
 	enum ws_open_update open_update;
 	const char *version;      /* weight version before, "" unknown */
+	uint64_t instance;        /* ws_endpoint_info.instance, of staged updates; 0 unknown */
 	bool slept;               /* it had released memory, which the push must wake */
 	unsigned asleep; /* enum ws_memory: still released memory. A server may die of being woken
 	                  * twice, so it is cleared before the request that wakes leaves */
@@ -65,6 +85,7 @@ struct ws_journal_record {
 	uint64_t digest;          /* of the plan */
 	uint64_t tensors, bytes;  /* of the plan */
 	const char *weight_version; /* that the push would set; "" none */
+	struct ws_journal_staged staged;
 	const char *const *sources;
 	size_t n_sources;
 	/* files that the push read: of sources, adapters and corrections */
@@ -121,6 +142,7 @@ struct ws_repair_answer {
 	bool left_group;          /* it is no longer in the group */
 	bool may_join;            /* it may still process the request to join; it stays recorded */
 	bool in_update;           /* it did not answer the request to end its open update */
+	bool staged;              /* it keeps a staged update, which is in order */
 	bool settled;             /* nothing is left to repair: the record forgets it */
 };
 

@@ -31,6 +31,7 @@ const struct ws_serve_route ws_serve_routes[] = {
 	{ "update_weights_from_disk", POST, BODY, ws_serve_route_disk, WS_IN_ALL },
 	{ "prepare_weights_update", POST, BODY, ws_serve_route_prepare, WS_IN_XORLS },
 	{ "complete_weights_update", POST, BODY, ws_serve_route_complete, WS_IN_XORLS },
+	{ "discard_weights_update", POST, BODY, ws_serve_route_discard, WS_IN_XORLS },
 	{ "receive_weights", POST, BODY, ws_serve_route_receive, WS_IN_XORL_LEGACY },
 	{ "receive_weights_ep_scatter", POST, BODY, ws_serve_route_scatter, WS_IN_XORL_LEGACY },
 	{ "begin_weight_update", POST, BODY, ws_serve_route_begin, WS_IN_SESSION },

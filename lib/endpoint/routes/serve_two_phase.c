@@ -5,6 +5,8 @@
  * the first bucket. complete waits for the thread and loads everything at once. Between the two
  * the scheduler is free. No function here takes the model-update lock: the caller must pause.
  *
+ * discard is a request of ours, which xorl's servers lack: it drops what complete would load.
+ *
  * The thread owns its memory and the request's body. Only complete writes the endpoint's weights.
  * If a receive takes too long, xorl-legacy abandons it and its thread runs on; with xorl the update
  * stays prepared forever. */
@@ -17,6 +19,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const int64_t DROP_NS = 5 * WS_NS_PER_S; /* a group that is gone ends the thread sooner */
 
 struct ws_serve_prepared {
 	struct ws_serve_prepared *next; /* in the list of abandoned updates */
@@ -297,4 +301,32 @@ void ws_serve_route_complete(struct ws_serve_call *c)
 		complete(c, &u);
 		ws_serve_release(c->serve);
 	}
+}
+
+/* ---- discard ---- */
+
+/* In the scheduler. */
+static void drop_prepared(struct ws_serve_call *c)
+{
+	struct ws_serve *s = c->serve;
+	struct ws_serve_prepared *p = s->prepared;
+	if (!p) {
+		ws_serve_answer(c, false, "No weight update is in progress.");
+	} else if (!await(s, &p->done, DROP_NS)) {
+		ws_serve_answer(c, false, "The weight update is still being received.");
+	} else {
+		pthread_mutex_lock(&s->lock);
+		s->prepared = NULL;
+		pthread_mutex_unlock(&s->lock);
+		discard(p);
+		ws_serve_answer(c, true, "The weight update was dropped.");
+	}
+}
+
+void ws_serve_route_discard(struct ws_serve_call *c)
+{
+	if (!ws_serve_enter(c, false))
+		return;
+	drop_prepared(c);
+	ws_serve_release(c->serve);
 }

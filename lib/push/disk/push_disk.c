@@ -10,6 +10,8 @@
  * loaded, it is the server's model. So it stays on the disk until the same endpoints have loaded a
  * newer one. A checkpoint that no endpoint was asked to load is removed at once.
  *
+ * {stage} writes the checkpoint and ends; {complete} has it loaded, as the record says.
+ *
  * Only the first rank of a server answers. A load cannot be stopped: after a timeout the server may
  * still be loading. */
 #include "push_disk.h"
@@ -34,17 +36,10 @@ char *push_disk_join(const char *dir, const char *name)
 	                                                                                     path;
 }
 
-/* The load format in the request. */
-static const char *load_format(const struct ws_push *p)
-{
-	return p->opts.format == WS_PUSH_FORMAT_SAFETENSORS ? "safetensors" : "auto";
-}
-
 void push_disk_forget(struct ws_push *p, bool ended)
 {
 	struct push_disk *d = push_disk_of(p);
-	(void)ended;
-	if (!d)
+	if (!d || (p->opts.stage && !ended)) /* the record of a staged update needs the paths */
 		return;
 	ws_disk_end(&d->store);
 	free(d->dir);
@@ -200,6 +195,14 @@ char *push_disk_absolute(const char *path, const char *what, struct ws_err *err)
 	return found;
 }
 
+int push_disk_split(struct push_disk *d, struct ws_err *err)
+{
+	const char *slash = strrchr(d->path, '/');
+	d->name = strdup(slash + 1);
+	d->dir = slash == d->path ? strdup("/") : strndup(d->path, (size_t)(slash - d->path));
+	return d->name && d->dir ? 0 : ws_oom(err);
+}
+
 static int plan_written(struct ws_push *p, struct push_disk *d, struct ws_err *err)
 {
 	const struct ws_disk_note note = { .digest = p->from.plan->digest,
@@ -217,17 +220,18 @@ static int plan_written(struct ws_push *p, struct push_disk *d, struct ws_err *e
 
 static int plan_disk(struct ws_push *p, struct ws_err *err)
 {
-	push_disk_forget(p, false);
+	push_disk_forget(p, true);
 	struct push_disk *d = push_own(p, sizeof *d, err);
 	if (!d)
 		return -1;
 	d->store = (struct ws_disk)WS_DISK_INIT;
+	d->load_format = p->opts.format == WS_PUSH_FORMAT_SAFETENSORS ? "safetensors" : "auto";
 	return p->opts.disk_dir ? plan_written(p, d, err) : plan_source(p, d, err);
 }
 
 static void tell_plan(const struct ws_push *p, struct ws_ev_plan *plan)
 {
-	plan->load_format = load_format(p);
+	plan->load_format = push_disk_of(p)->load_format;
 	plan->disk_path = push_disk_of(p)->path;
 	plan->disk_bytes = push_disk_of(p)->bytes;
 }
@@ -297,7 +301,8 @@ static bool any_quantized(const struct ws_push *p)
 static void write_body(const struct ws_push *p, struct ws_jw *w)
 {
 	ws_jw_str(w, "model_path", push_disk_of(p)->model_path);
-	ws_jw_str(w, "load_format", load_format(p)); /* a server's default may load no file */
+	/* a server's default may load no file */
+	ws_jw_str(w, "load_format", push_disk_of(p)->load_format);
 	ws_jw_bool(w, "flush_cache", push_flush_when(p) != WS_FLUSH_NEVER);
 	ws_jw_bool(w, "abort_all_requests", false);
 	if (any_quantized(p))
@@ -395,7 +400,8 @@ static void tell_loaded(struct ws_push *p, int64_t ns)
 {
 	const struct push_bucket k = { .flush = push_flush_when(p) != WS_FLUSH_NEVER };
 	const struct push_moved m = { .over = true, .ns = ns };
-	if (!push_disk_of(p)->dir) /* else each bucket was reported when it was written */
+	/* else each bucket was reported when it was written */
+	if (!push_disk_of(p)->dir && !p->opts.complete)
 		push_moved_emit(p, &k, &m);
 }
 
@@ -432,6 +438,45 @@ static int transfer(struct ws_push *p, struct ws_err *err)
 	return push_scope_begin(p, err) || load(p, err) || push_scope_end(p, err) ? -1 : 0;
 }
 
+/* ---- staged checkpoints ---- */
+
+static void add_to_record(const struct ws_push *p, struct ws_journal_staged *out)
+{
+	const struct push_disk *d = push_disk_of(p);
+	if (d->dir && !d->name)
+		return; /* not written yet */
+	out->model_path = d->model_path;
+	out->load_format = d->load_format;
+	out->written = d->dir ? d->path : "";
+}
+
+static int find_checkpoint(struct ws_push *p, const struct ws_journal_record *r,
+                           struct ws_err *err)
+{
+	if (!*r->staged.written && ws_journal_check_source(r, err))
+		return -1;
+	push_disk_forget(p, true);
+	struct push_disk *d = push_own(p, sizeof *d, err);
+	if (!d)
+		return -1;
+	d->store = (struct ws_disk)WS_DISK_INIT;
+	d->load_format = r->staged.load_format;
+	d->model_path = strdup(r->staged.model_path);
+	d->path = strdup(*r->staged.written ? r->staged.written : r->staged.model_path);
+	if (!d->model_path || !d->path)
+		return ws_oom(err);
+	return *r->staged.written ? push_disk_split(d, err) : 0;
+}
+
+static int load_checkpoint(struct ws_push *p, struct ws_err *err)
+{
+	const int rc = transfer(p, err);
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (push_has_all(&p->to.endpoints[i]))
+			p->to.endpoints[i].staged = false;
+	return rc;
+}
+
 /* ---- afterwards ---- */
 
 static void warn_kept(void *ctx, const struct ws_err *why)
@@ -452,8 +497,8 @@ static void disk_done(struct ws_push *p, bool ok)
 {
 	struct push_disk *d = push_disk_of(p);
 	struct ws_err why = WS_ERR_INIT;
-	if (!d || !d->name)
-		return;
+	if (!d || !d->name || (ok && p->opts.stage) || (!ok && p->opts.complete))
+		return; /* the servers have another checkpoint, or may still load this one */
 	if (ok)
 		ws_disk_prune(d->dir, d->name, p->opts.disk_keep, p->opts.endpoints,
 		              p->opts.n_endpoints, warn_kept, p);
@@ -482,6 +527,9 @@ const struct push_protocol push_disk = {
 	.has_copy = has_copy,
 	.prepare = prepare,
 	.transfer = transfer,
+	.stages = add_to_record,
+	.found = find_checkpoint,
+	.load = load_checkpoint,
 	.undo = push_scope_undo,
 	.done = disk_done,
 	.forget = push_disk_forget,

@@ -16,6 +16,7 @@ struct push_disk {
 	/* of the published checkpoint, in dir; NULL: none yet. In push_write.c it is known from
 	 * the beginning */
 	char *name;
+	const char *load_format; /* in the request */
 	bool asked;       /* the servers were asked to load it */
 	int64_t told_ns;  /* time of the last progress event */
 };
@@ -30,6 +31,8 @@ char *push_disk_join(const char *dir, const char *name);
 /* The absolute path; of a missing directory, by its parent. Slashes at the end are ignored. `what`
  * is the field to name in the error. The caller frees it; NULL: *err says why. */
 char *push_disk_absolute(const char *path, const char *what, struct ws_err *err);
+/* Splits d->path, which is absolute, into dir and name. */
+int push_disk_split(struct push_disk *d, struct ws_err *err);
 /* Frees p->own. Also removes a checkpoint that was written and not published. */
 void push_disk_forget(struct ws_push *p, bool ended);
 /* Writes the plan into the directory. */

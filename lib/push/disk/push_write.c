@@ -36,15 +36,6 @@ static int check_config(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* Splits the path of the new directory into its parent and its name. */
-static int split(struct push_disk *d, struct ws_err *err)
-{
-	const char *slash = strrchr(d->path, '/'); /* the path is absolute */
-	d->name = strdup(slash + 1);
-	d->dir = slash == d->path ? strdup("/") : strndup(d->path, (size_t)(slash - d->path));
-	return d->name && d->dir ? 0 : ws_oom(err);
-}
-
 static int plan_write(struct ws_push *p, struct ws_err *err)
 {
 	push_disk_forget(p, false);
@@ -59,7 +50,7 @@ static int plan_write(struct ws_push *p, struct ws_err *err)
 		return ws_err_hint(err, "leave it out");
 	}
 	d->path = push_disk_absolute(p->opts.write_dir, "write_dir", err);
-	return !d->path || check_new(d->path, p->opts.write_dir, err) || split(d, err) ||
+	return !d->path || check_new(d->path, p->opts.write_dir, err) || push_disk_split(d, err) ||
 	                       ws_disk_room(d->dir, d->bytes, err) || check_config(p, err) ?
 	               -1 :
 	               0;

@@ -59,6 +59,12 @@ struct push_protocol {
 	/* Replaces begin, bucket and end: does the whole transfer, and forms the group for it. That
 	 * group lasts for one run. */
 	int (*transfer)(struct ws_push *p, struct ws_err *err);
+	/* Of protocols that can stage. stages: adds its members to the record of a staged update
+	 * (push_staged.c). found: takes them from the record of the update that is to be
+	 * completed. load: asks the paused endpoints to load it. */
+	void (*stages)(const struct ws_push *p, struct ws_journal_staged *out);
+	int (*found)(struct ws_push *p, const struct ws_journal_record *r, struct ws_err *err);
+	int (*load)(struct ws_push *p, struct ws_err *err);
 	/* The group is gone, and the endpoints are still paused. Ends the protocol's open steps at
 	 * the servers, where it allows that. Has deadlines of its own and cannot be cancelled. */
 	void (*undo)(struct ws_push *p);

@@ -13,9 +13,16 @@
  *
  * With all buckets in one update a server changes all its weights or none, and needs memory for
  * both. Each prepare needs its complete, also after a failure, or the server refuses the next
- * prepare. Its thread ends with an error once the group is gone; then undo sends the complete. */
+ * prepare. Its thread ends with an error once the group is gone; then undo sends the complete.
+ *
+ * {stage} ends after the broadcasts of a whole update. A complete would now load it. Only
+ * wsync-endpoint can drop it: POST /discard_weights_update (journal_open_update.c). */
 #include "push_protocol.h"
 
+#include "journal_core.h"
+#include "wsync/tool/str.h"
+
+#include <stdlib.h>
 #include <string.h>
 
 static const int64_t UNDO_NS = 3 * WS_NS_PER_S;
@@ -28,7 +35,7 @@ struct two_phase {
 
 static bool is_whole(const struct ws_push *p)
 {
-	return p->opts.two_phase == WS_TWO_PHASE_WHOLE;
+	return p->opts.two_phase == WS_TWO_PHASE_WHOLE || p->opts.stage;
 }
 
 static bool is_in_parts(const struct ws_push *p)
@@ -53,7 +60,7 @@ static void write_rest(const struct ws_push *p, struct ws_jw *w)
 {
 	ws_jw_str(w, "group_name", p->link.name);
 	ws_jw_str(w, "transport", "nccl_broadcast"); /* means a broadcast, over whatever backend */
-	if (p->from.plan->format == WS_FORMAT_FLATTENED)
+	if (p->from.format == WS_FORMAT_FLATTENED)
 		ws_jw_str(w, "load_format", "flattened_bucket");
 }
 
@@ -126,18 +133,105 @@ static int complete(struct ws_push *p, const struct push_bucket *k, const struct
 	return rc;
 }
 
+/* ---- staged updates -------------------------------------------------------------------------- */
+
+/* True if the server says that it has loaded nothing, in the words of xorl's two kinds of servers;
+ * *lost: it has no such update any more. */
+static bool loaded_nothing(const struct ws_push *p, size_t i, bool *lost)
+{
+	const struct ws_err *said = &p->to.errs[i];
+	const bool none = strcasestr(said->msg, "no weight update") != NULL,
+		   foreign = strstr(said->msg, "does not match completion group") != NULL,
+		   late = strstr(said->msg, "timed out after") != NULL;
+	*lost = none || foreign || (late && !push_can(p, i)->stuck_prepare);
+	return ws_endpoint_said_no(said) && (none || foreign || late);
+}
+
+static void explain(struct ws_push *p, size_t i, bool lost, struct ws_err *err)
+{
+	if (lost)
+		ws_err_hint(err, "it was restarted, or somebody else ended the update: push again "
+		                 "to %s", p->to.endpoints[i].url);
+	else
+		ws_err_hint(err, "it did not receive everything, and refuses the next update: "
+		                 "restart it, and push again");
+}
+
+static int load_staged(struct ws_push *p, struct ws_err *err)
+{
+	const int64_t start = ws_now_ns();
+	struct push_request r;
+	int rc = push_request_open(p, &r, "/complete_weights_update", err);
+	if (rc == 0) {
+		r.changes = true;
+		write_complete(p, &r.w, push_flush_when(p) != WS_FLUSH_NEVER);
+		rc = push_request_ask(p, &r, NULL, soon(p), p->opts.cancel, err);
+		report_completes(p, true, true);
+		push_request_note(p, &r);
+	}
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		bool lost = false;
+		if (rc && loaded_nothing(p, i, &lost)) {
+			push_target_event(&p->to.endpoints[i].weights, PUSH_REFUSED_UNSENT);
+			explain(p, i, lost, err);
+		}
+		if (lost || push_has_all(&p->to.endpoints[i]))
+			push_staged_over(p, i);
+	}
+	push_request_close(p, &r);
+	push_applied(p, ws_now_ns() - start);
+	return rc;
+}
+
+/* Everything may have arrived: then it can only be dropped, and not ended. */
+static void undo_stage(struct ws_push *p)
+{
+	const size_t n = p->opts.n_endpoints;
+	struct ws_journal_endpoint *those = calloc(n, sizeof *those);
+	struct ws_err *errs = calloc(n, sizeof *errs);
+	for (size_t i = 0; those && i < n; i++)
+		those[i] = (struct ws_journal_endpoint){
+			.url = p->to.endpoints[i].url,
+			.open_update = is_begun(&p->to.endpoints[i]) ? WS_UPDATE_TWO_PHASE_FLAT :
+			                                               WS_UPDATE_NONE,
+		};
+	if (those && errs)
+		ws_journal_drop_updates(p->http, those, n, p->link.name,
+		                        push_cleanup_deadline(p, UNDO_NS), NULL, errs, NULL);
+	for (size_t i = 0; those && i < n; i++) {
+		struct push_endpoint *e = &p->to.endpoints[i];
+		if (is_begun(e) && !those[i].open_update)
+			push_target_event(&e->weights, PUSH_SCOPE_DROPPED);
+		else if (is_begun(e) && p->recovery.stage == WS_STAGE_LAST)
+			push_warn(p, e->url,
+			          "it may have received everything, and cannot drop it: push "
+			          "without {stage}, or restart it");
+	}
+	free(those);
+	free(errs);
+}
+
 /* ---- the protocol ---------------------------------------------------------------------------- */
 
 static int legal(struct ws_push *p, struct ws_err *err)
 {
+	char bytes[32];
 	for (size_t i = 0; is_whole(p) && i < p->opts.n_endpoints; i++) {
 		if (push_can(p, i)->two_phase_whole)
 			continue;
 		ws_err_set(err, WS_EREFUSED, "%s prepares one bucket at a time",
 		           p->to.endpoints[i].url);
-		return ws_err_hint(err, "use {two_phase} bucket");
+		ws_err_where(err, NULL, p->to.endpoints[i].url);
+		return ws_err_hint(err, "%s",
+		                   p->opts.stage ? "use {backend} disk, or push without {stage}" :
+		                                   "use {two_phase} bucket");
 	}
-	if (is_whole(p) && p->from.plan->n_buckets > 1)
+	/* SGLang's internal_states have the memory that is used, and not the memory that is free */
+	if (p->opts.stage)
+		ws_log(p->opts.log, 1,
+		       "stage: each rank needs %s of memory until the update is loaded",
+		       ws_format_size(bytes, sizeof bytes, p->from.plan->bytes));
+	else if (is_whole(p) && p->from.plan && p->from.plan->n_buckets > 1)
 		push_warn(
 			p, NULL,
 			"all %zu buckets stay in the servers' memory, beside the weights that they "
@@ -164,11 +258,16 @@ static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 	if (!is_whole(p) && prepare(p, k->b, err))
 		return -1;
 	t->moving = true;
+	if (k->last && p->opts.stage) {
+		p->recovery.stage = WS_STAGE_LAST;
+		if (push_record(p, err))
+			return -1;
+	}
 	const int rc = push_move(p, NULL, k, false, &m, err);
 	t->ours = t->ours && push_moved_source(&m);
 	if (rc)
 		return -1;
-	if ((k->last || !is_whole(p)) && complete(p, k, &m, err))
+	if ((k->last || !is_whole(p)) && !p->opts.stage && complete(p, k, &m, err))
 		return -1;
 	push_moved_emit(p, k, &m);
 	return 0;
@@ -198,6 +297,10 @@ static void undo(struct ws_push *p)
 {
 	const struct two_phase none = { 0 }, *t = p->own ? p->own : &none;
 	struct push_request r;
+	if (p->opts.stage)
+		undo_stage(p);
+	if (p->opts.stage && p->recovery.stage == WS_STAGE_LAST)
+		return;
 	if (push_request_open(p, &r, "/complete_weights_update", NULL) == 0) {
 		write_complete(p, &r.w, false);
 		push_request_ask(p, &r, is_begun, push_cleanup_deadline(p, UNDO_NS), NULL, NULL);
@@ -230,5 +333,6 @@ const struct push_protocol push_two_phase = {
 	.legal = legal,
 	.begin = begin_update,
 	.bucket = move_bucket,
+	.load = load_staged,
 	.undo = undo,
 };

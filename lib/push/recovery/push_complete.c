@@ -15,8 +15,16 @@
 void push_describe_sent(const struct ws_push *p, struct ws_journal_sent *out)
 {
 	const struct ws_senders *have;
-	const struct ws_plan *all = push_leader_plan(p, &have); /* with other senders */
 	const bool alone = p->opts.senders < 2;
+	if (p->recovery.staged) {
+		const struct ws_journal_record *r = &p->recovery.staged->record;
+		*out = (struct ws_journal_sent){
+			.digest = r->digest, .tensors = r->tensors, .bytes = r->bytes,
+			.whole = r->staged.whole, .checked = r->staged.checked,
+		};
+		return;
+	}
+	const struct ws_plan *all = push_leader_plan(p, &have); /* with other senders */
 	*out = (struct ws_journal_sent){
 		.digest = p->from.plan->digest,
 		.tensors = all->n_tensors,
@@ -108,7 +116,7 @@ int push_complete(struct ws_push *p, struct ws_err *err)
 	struct ws_journal_sent sent;
 	struct ws_journal_list list = { 0 };
 	int rc = 0;
-	if (!push_select(p, push_has_all) || !p->from.plan)
+	if (!push_select(p, push_has_all) || (!p->from.plan && !p->recovery.staged))
 		return 0;
 	push_describe_sent(p, &sent);
 	if (p->opts.state_dir && ws_journal_list(p->opts.state_dir, &list, NULL) == 0)

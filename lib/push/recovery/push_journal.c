@@ -54,9 +54,7 @@ static int go_without(struct ws_push *p, const char *what, const struct ws_err *
 
 /* ---- earlier pushes -------------------------------------------------------------------------- */
 
-/* Finds the endpoint of this push for the URL in a record: the exact URL, else another URL of the
- * same endpoint. */
-static size_t find_endpoint(const struct ws_push *p, const char *url)
+size_t push_find_endpoint(const struct ws_push *p, const char *url)
 {
 	const size_t n = p->opts.n_endpoints;
 	size_t i = 0;
@@ -69,21 +67,56 @@ static size_t find_endpoint(const struct ws_push *p, const char *url)
 	return i;
 }
 
+/* Loading a staged update takes as long as loading what a push sends. */
+static ws_deadline a_while(const struct ws_push *p)
+{
+	return ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
+}
+
 /* A quarter of the time that is left. */
 static ws_deadline a_quarter(ws_deadline until)
 {
 	return until == WS_FOREVER ? until : ws_deadline_in(ws_deadline_left(until) / 4);
 }
 
-/* Ends groups and updates that earlier pushes left open at our endpoints: they block this push. */
-static void clean_up(struct ws_push *p, struct ws_journal_entry *entry)
+/* A two-phase update that is ended may be loaded: if it was staged, all of it. */
+static void note_ended(struct ws_push *p, const struct ws_journal_endpoint *now, const bool *loaded,
+                       size_t n)
+{
+	for (size_t k = 0; k < n; k++)
+		if (loaded[k])
+			push_target_event(
+				&p->to.endpoints[push_find_endpoint(p, now[k].url)].weights,
+				PUSH_BYTES_LEFT);
+}
+
+/* Where a server can, a staged update is dropped instead of loaded. */
+static void end_updates(struct ws_push *p, const struct ws_journal_record *r,
+                        struct ws_journal_endpoint *now, size_t n)
+{
+	struct ws_err *errs = calloc(n, sizeof *errs);
+	bool *loaded = calloc(n, sizeof *loaded);
+	if (errs && loaded && r->staged.stage)
+		ws_journal_drop_updates(p->http, now, n, r->group, ws_deadline_in(STALE_NS),
+		                        p->opts.cancel, errs, NULL);
+	if (errs && loaded && ws_journal_end_updates(p->http, now, n, r->group,
+	                                             r->staged.stage ? a_while(p) :
+	                                                               ws_deadline_in(STALE_NS),
+	                                             p->opts.cancel, loaded, NULL) == 0 &&
+	    r->staged.stage)
+		note_ended(p, now, loaded, n);
+	free(errs);
+	free(loaded);
+}
+
+void push_clean_up(struct ws_push *p, struct ws_journal_entry *entry)
 {
 	const struct ws_journal_record *r = &entry->record;
 	struct ws_journal_endpoint *now = calloc(r->n_endpoints + 1, sizeof *now);
 	size_t n = 0;
 	for (size_t k = 0; now && k < r->n_endpoints; k++)
 		if ((r->endpoints[k].grouped || r->endpoints[k].open_update) &&
-		    find_endpoint(p, r->endpoints[k].url) < p->opts.n_endpoints)
+		    push_find_endpoint(p, r->endpoints[k].url) < p->opts.n_endpoints)
 			now[n++] = r->endpoints[k];
 	/* If our own group has that name, it replaced the group of the record. */
 	for (size_t i = 0; p->link.group && strcmp(r->group, p->link.name) == 0 && i < n; i++)
@@ -92,8 +125,7 @@ static void clean_up(struct ws_push *p, struct ws_journal_entry *entry)
 		ws_journal_release_late(r, a_quarter(p->run.until), p->opts.cancel);
 		ws_journal_leave_group(p->http, now, n, r->group, ws_deadline_in(STALE_NS),
 		                       p->opts.cancel);
-		ws_journal_end_updates(p->http, now, n, r->group, ws_deadline_in(STALE_NS),
-		                       p->opts.cancel, NULL);
+		end_updates(p, r, now, n);
 		ws_journal_change(entry, now, n, NULL);
 	}
 	free(now);
@@ -141,7 +173,7 @@ static void inherit(struct ws_push *p, struct ws_journal_entry *entry)
 	const bool own = own_entry(p, entry);
 	for (size_t k = 0; k < r->n_endpoints; k++) {
 		const struct ws_journal_endpoint *was = &r->endpoints[k];
-		const size_t i = find_endpoint(p, was->url);
+		const size_t i = push_find_endpoint(p, was->url);
 		if (i == p->opts.n_endpoints)
 			continue;
 		struct push_endpoint *e = &p->to.endpoints[i];
@@ -163,8 +195,12 @@ static void inherit(struct ws_push *p, struct ws_journal_entry *entry)
 		push_target_event(&e->weights, PUSH_FOUND_PARTIAL);
 		warn_partial(p, e->url, r, was->slept);
 	}
-	if (entry->fate == WS_PROCESS_DEAD && (p->recovery.locks || is_ours(r)))
-		clean_up(p, entry);
+	if (entry->fate != WS_PROCESS_DEAD || !(p->recovery.locks || is_ours(r)))
+		return;
+	if (push_staged_has(p, r)) /* ending it may load it, so the endpoints must be paused */
+		p->recovery.ends_staged = true;
+	else
+		push_clean_up(p, entry);
 }
 
 /* Weights that wsync-ctl wake has woken since our last run have no values. The record says so, and
@@ -267,6 +303,11 @@ static int open_journal(struct ws_push *p, struct ws_err *err)
 	r->directory = p->opts.again_directory;
 	r->args = p->opts.again_args;
 	r->n_args = p->opts.n_again_args;
+	if (p->recovery.staged) { /* to push again what it completes */
+		r->directory = p->recovery.staged->record.directory;
+		r->args = p->recovery.staged->record.args;
+		r->n_args = p->recovery.staged->record.n_args;
+	}
 	return 0;
 }
 
@@ -280,7 +321,7 @@ static enum ws_open_update kind_of_update(const struct ws_push *p, size_t i)
 	case PUSH_SCOPE_NONE:
 		break;
 	}
-	if (!p->protocol->prepares)
+	if (!p->protocol->prepares || p->opts.complete)
 		return WS_UPDATE_NONE;
 	return p->from.format == WS_FORMAT_FLATTENED ? WS_UPDATE_TWO_PHASE_FLAT :
 	                                               WS_UPDATE_TWO_PHASE;
@@ -292,6 +333,8 @@ static enum ws_open_update open_update_of(const struct ws_push *p, size_t i)
 {
 	const bool may_be =
 		p->run.phase == WS_PHASE_TRANSFER || p->to.endpoints[i].weights.scope_open;
+	if (p->to.endpoints[i].staged)
+		return p->recovery.staged_as;
 	return may_be ? kind_of_update(p, i) : WS_UPDATE_NONE;
 }
 
@@ -301,13 +344,16 @@ void push_describe(const struct ws_push *p, size_t i, struct ws_journal_endpoint
 	const bool pausing = p->run.phase == WS_PHASE_PAUSE && p->opts.pause != WS_PAUSE_NONE;
 	if (p->run.phase > WS_PHASE_CONNECT && p->run.phase < WS_PHASE_RESUME)
 		out->phase = p->run.phase; /* the phase that failed, and not its clean-up */
-	out->state = p->run.phase == WS_PHASE_TRANSFER && e->weights.state == WS_UNTOUCHED ?
+	/* Staging changes no weights. */
+	out->state = p->run.phase == WS_PHASE_TRANSFER && e->weights.state == WS_UNTOUCHED &&
+	                             !p->opts.stage ?
 	                     WS_PARTIAL :
 	                     e->weights.state;
 	out->paused = e->paused || e->found_paused || pausing;
 	out->grouped = e->grouped;
 	out->open_update = open_update_of(p, i);
 	out->version = p->to.infos[i].weight_version;
+	out->instance = p->recovery.stage ? p->to.infos[i].instance : 0;
 	out->inherited = e->weights.gap;
 	out->slept = push_is_asleep(e);
 	out->asleep = out->slept ? e->asleep : 0;
@@ -319,6 +365,7 @@ static void describe_all(struct ws_push *p)
 	r->group = p->link.name;
 	r->master_host = p->link.place.host;
 	r->master_port = p->link.place.port;
+	push_staged_describe(p, &r->staged);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		push_describe(p, i, &r->endpoints[i]);
 }
@@ -369,11 +416,23 @@ static int64_t begins_now(const struct ws_push *p)
 	               p->recovery.stale_began + 1;
 }
 
+static int note_staged_files(struct ws_push *p, const struct ws_journal_record *r,
+                             struct ws_err *err)
+{
+	int rc = 0;
+	for (size_t i = 0; rc == 0 && i < r->n_files; i++)
+		rc = ws_journal_add_file(p->recovery.journal, r->files[i].path,
+		                         r->files[i].in_memory ? NULL : &r->files[i].id, err);
+	return rc;
+}
+
 static int note_files(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_source *s;
 	const char *path;
 	int rc = 0;
+	if (p->recovery.staged)
+		return note_staged_files(p, &p->recovery.staged->record, err);
 	for (size_t i = 0; (s = ws_catalog_source_at(p->from.input.catalog, i)); i++)
 		for (size_t k = 0; rc == 0 && (path = ws_source_file_name(s, k)); k++) {
 			uint64_t id;
@@ -388,9 +447,12 @@ static int note_files(struct ws_push *p, struct ws_err *err)
 static int note_source(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	struct ws_journal_sent sent;
+	const struct ws_journal_record *staged =
+		p->recovery.staged ? &p->recovery.staged->record : NULL;
 	push_describe_sent(p, &sent);
 	if (open_journal(p, err) ||
-	    ws_journal_source(p->recovery.journal, s->paths, s->n_paths, p->from.weight_version,
+	    ws_journal_source(p->recovery.journal, staged ? staged->sources : s->paths,
+	                      staged ? staged->n_sources : s->n_paths, p->from.weight_version,
 	                      err) ||
 	    note_files(p, err))
 		return -1;
@@ -407,7 +469,8 @@ int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct 
 	struct ws_err why = WS_ERR_INIT;
 	int rc = 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		p->to.endpoints[i].grouped = !p->protocol->groupless;
+		if (!p->opts.complete)
+			p->to.endpoints[i].grouped = !p->protocol->groupless;
 	if (keeps_record(p) && note_source(p, s, &why)) {
 		rc = go_without(p, NOBODY_KNOWS, &why, err);
 		p->recovery.unrecorded = rc == 0;
@@ -416,7 +479,7 @@ int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct 
 	}
 	/* The join request is recorded once the group's address is known (push_group.c). With the
 	 * group of an earlier run, the next request is the pause. */
-	return rc == 0 && p->protocol->groupless ? push_record(p, err) : rc;
+	return rc == 0 && p->protocol->groupless && !p->opts.complete ? push_record(p, err) : rc;
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
@@ -428,7 +491,7 @@ static void forget_updates(const struct ws_push *p, struct ws_journal_entry *ent
 	struct ws_journal_record *r = &entry->record;
 	for (size_t k = r->n_endpoints; k-- > 0;) { /* ws_journal_change may remove it */
 		struct ws_journal_endpoint now = r->endpoints[k];
-		const size_t i = find_endpoint(p, now.url);
+		const size_t i = push_find_endpoint(p, now.url);
 		if (entry->err.code || !now.open_update || i == p->opts.n_endpoints ||
 		    !push_weights_arrived(&p->to.endpoints[i].weights) ||
 		    now.open_update != kind_of_update(p, i))

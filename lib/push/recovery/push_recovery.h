@@ -25,6 +25,11 @@ struct push_recovery {
 	int64_t stale_began; /* when the last of these began, by its clock; 0: none */
 	/* the result for the source's list of released memory, until the run is recorded */
 	enum ws_asleep asleep_as;
+	enum ws_stage stage; /* of a run that stages or completes an update */
+	enum ws_open_update staged_as;
+	struct ws_journal_list staged_list; /* of a completion; it owns `staged` */
+	struct ws_journal_entry *staged;    /* the update that this run completes; NULL: none */
+	bool ends_staged; /* earlier runs left staged updates, which this push ends */
 };
 
 /* ---- push_journal.c: one record for each run that may change endpoints ----
@@ -49,6 +54,37 @@ void push_record_end(struct ws_push *p);
 void push_describe(const struct ws_push *p, size_t i, struct ws_journal_endpoint *out);
 /* Adds a hint to *err if endpoints are left partial or released, unless *err has a hint. */
 void push_name_remedy(const struct ws_push *p, struct ws_err *err);
+
+/* ---- push_staged.c: updates that servers receive now and load later ---- */
+
+/* For {stage}: -1: an endpoint has such an update, or an earlier push left it unfinished. Call it
+ * once the servers are known. */
+int push_stage_check(struct ws_push *p, struct ws_err *err);
+/* Everything has arrived. */
+void push_stage_done(struct ws_push *p);
+/* For {complete}: finds the update that the endpoints have, and the protocol to complete it. */
+int push_staged_find(struct ws_push *p, struct ws_err *err);
+/* Moves the endpoints from that record to the record of this run, which must be saved. */
+int push_staged_take(struct ws_push *p, struct ws_err *err);
+/* The endpoint has loaded its update, or has none any more. */
+void push_staged_over(struct ws_push *p, size_t i);
+/* Asks endpoints that have loaded their update to leave its group. */
+void push_staged_leave(struct ws_push *p);
+void push_staged_forget(struct ws_push *p);
+/* Has the record a staged update at one of our endpoints, finished or not? */
+bool push_staged_has(const struct ws_push *p, const struct ws_journal_record *r);
+/* Ends the updates of earlier runs at the endpoints, which are paused. They may load them. */
+int push_staged_end(struct ws_push *p, struct ws_err *err);
+/* Writes the stage, as the record has it. */
+void push_staged_describe(const struct ws_push *p, struct ws_journal_staged *out);
+
+/* ---- push_journal.c, for push_staged.c ---- */
+
+/* Finds the endpoint of this push for the URL in a record: the exact URL, else another URL of the
+ * same endpoint. n_endpoints: none. */
+size_t push_find_endpoint(const struct ws_push *p, const char *url);
+/* Ends groups and updates that earlier pushes left open at our endpoints: they block this push. */
+void push_clean_up(struct ws_push *p, struct ws_journal_entry *entry);
 
 /* ---- push_complete.c ----
  * An endpoint that an earlier push left partial is committed only by a push that completes it. */

@@ -60,7 +60,9 @@ static int refuse_asked(const struct ws_push *p, size_t odd, struct ws_err *err)
 	list_taken(p, odd, taken, sizeof taken);
 	ws_err_set(err, WS_EREFUSED, "%s takes no protocol %s: it has no %s",
 	           p->to.endpoints[odd].url, p->protocol->name, p->protocol->routes);
-	if (p->protocol->groupless)
+	if (p->opts.stage && !p->protocol->groupless)
+		ws_err_hint(err, "use {backend} disk, or push without {stage}");
+	else if (p->protocol->groupless)
 		ws_err_hint(err, "it takes %s; leave {backend} %s out", taken,
 		            p->link.transport->name);
 	else

@@ -24,6 +24,7 @@ int push_pause(struct ws_push *p, struct ws_err *err)
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	const struct ws_err *first = NULL;
 	const struct ws_call to = { p->http, p->to.call.urls, n, until, p->opts.cancel };
+	const int64_t since = ws_now_ns();
 	const int rc = ws_endpoint_pause(&to, p->opts.pause, p->to.call.answers, err);
 	for (size_t i = 0; i < n; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
@@ -32,6 +33,7 @@ int push_pause(struct ws_push *p, struct ws_err *err)
 		/* A server may have executed a request that it did not answer. */
 		e->paused_now = a->sent && !ws_endpoint_said_no(&a->err);
 		e->paused |= e->paused_now; /* an earlier run may have left it paused */
+		e->paused_since = e->paused_now ? since : 0;
 		if (a->err.code != WS_OK)
 			snprintf(e->message, sizeof e->message, "%.255s", a->err.msg);
 		if (a->err.code != WS_OK && !first)
@@ -178,6 +180,7 @@ static void resume_once(struct ws_push *p, size_t n, int try, ws_deadline patien
 {
 	const ws_deadline until = ws_deadline_min(patience, ws_deadline_in(try * RESUME_NS));
 	const struct ws_call to = { p->http, p->to.call.urls, n, until, NULL };
+	const int64_t since = ws_now_ns();
 	ws_endpoint_resume(&to, p->to.call.answers, NULL);
 	const bool last = try == RESUME_TRIES || ws_deadline_passed(patience);
 	for (size_t k = 0; k < n; k++) {
@@ -192,6 +195,9 @@ static void resume_once(struct ws_push *p, size_t n, int try, ws_deadline patien
 		if (a->err.code != WS_OK && !last)
 			continue;
 		p->to.endpoints[i].paused = a->err.code != WS_OK;
+		if (!p->to.endpoints[i].paused && p->to.endpoints[i].paused_since)
+			p->to.endpoints[i].paused_ns =
+				since + a->ns - p->to.endpoints[i].paused_since;
 		if (p->to.endpoints[i].paused) {
 			push_warn(p, p->to.endpoints[i].url, "could not be resumed: %s",
 			          a->err.msg);

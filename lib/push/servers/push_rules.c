@@ -91,7 +91,7 @@ static bool caches_are_released(const struct ws_push *p)
 
 enum ws_push_flush push_flush_when(const struct ws_push *p)
 {
-	if (caches_are_released(p))
+	if (caches_are_released(p) || p->opts.stage)
 		return WS_FLUSH_NEVER;
 	if (p->turn.not_last && !p->turn.flush_too && p->opts.flush == WS_FLUSH_LAST)
 		return WS_FLUSH_NEVER; /* the last of several senders flushes */

@@ -31,6 +31,8 @@ struct push_endpoint {
 	bool asked, sent;                  /* by the last push_request_ask */
 	bool replaced;                     /* another server answers at its URL now */
 	bool unflushed;                    /* has new weights, and the cache of the old ones */
+	bool staged;                       /* has a whole update that it has not loaded */
+	int64_t paused_since, paused_ns;   /* of this run's pause; 0: it did not pause */
 	enum push_scope scope;
 	bool slept;        /* a run found memory released, and not all is back yet */
 	unsigned asleep;   /* enum ws_memory: still released */

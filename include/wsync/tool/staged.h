@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* staged.h - updates that servers have received and not loaded yet (ws_push_opts.stage). */
+#ifndef WSYNC_STAGED_H
+#define WSYNC_STAGED_H
+
+#include "wsync/tool/journal.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The last record of a staged update at this endpoint, also of one whose stage was cut short, and
+ * the endpoint's number in the record. NULL: none. */
+struct ws_journal_entry *ws_staged_at(const struct ws_journal_list *list, const char *url,
+                                      size_t *endpoint);
+
+/* True if the server was restarted since, and has lost the update. */
+bool ws_staged_lost(const struct ws_journal_endpoint *e, const struct ws_endpoint_info *info);
+
+struct ws_discarding {
+	struct ws_journal_entry *entry; /* these two as ws_staged_at returned them */
+	size_t endpoint;
+	struct ws_err err; /* out: WS_OK: nothing is staged there any more; WS_EREFUSED: its server
+	                    * cannot drop an update */
+};
+
+/* Drops these updates, and forgets those that a restart of the server has ended. A checkpoint that
+ * was written for them is removed with the last endpoint. Of opts: http, state_dir, timeout_ns,
+ * cancel. -1: *err is the first failure. */
+int ws_staged_discard(struct ws_discarding *items, size_t n, const struct ws_repair_opts *opts,
+                      struct ws_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

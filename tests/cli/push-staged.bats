@@ -1,0 +1,253 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# wsync-push --stage sends now, and wsync-ctl complete lets the servers load it; discard drops it.
+load helpers
+
+prepare() {
+	safetensors new.safetensors a:F32:64,32 b:F32:64,32 c:F32:64,32
+	safetensors old.safetensors --seed 2 a:F32:64,32 b:F32:64,32 c:F32:64,32
+}
+
+# Two endpoints, $first and $url, which have old weights.
+pair() {
+	endpoint first --lineage "$@"
+	first=$url
+	endpoint second --lineage "$@"
+	try wsync-push old.safetensors -e "$first" -e "$url" --protocol update --weight-version 1
+	expect_status 0
+}
+records() { ls state/wsync/pushes; }
+is() { # FILE URL...: they have its bytes
+	local url
+	for url in "${@:2}"; do
+		try wsync-verify weights "$1" -e "$url" --samples 100
+		expect_status 0
+	done
+}
+
+@test "xorl and xorl-legacy: staged, loaded at the word, with version, flush and hashes" {
+	for lineage in xorl xorl-legacy; do
+		pair $lineage
+		try wsync-push new.safetensors -e "$first" -e "$url" --stage --weight-version 2 \
+			--bucket-size 8KiB
+		expect_status 0
+		out_has "staged    $url"
+		out_has "to load it: wsync-ctl complete -e $first -e $url"
+		is old.safetensors "$first" "$url"
+		expect_journal "$url" "[p for p in paths if 'paus' in p or 'continue' in p][2:]" "[]"
+		try wsync-ctl info -e "$first" -e "$url"
+		out_has "$url: an update (weight version 2) was staged"
+		try wsync-ctl repair
+		expect_status 0
+		out_has staged
+		try wsync-push new.safetensors -e "$url" --stage
+		expect_status 5
+		err_has "staged an update (weight version 2) there"
+		err_has "wsync-ctl complete -e $url"
+		local hash=(new.safetensors --verify hash)
+		[ $lineage = xorl ] || hash=() # it reports no checksums
+		try wsync-ctl complete "${hash[@]}" --json
+		expect_status 0
+		expect_json '[(e["state"], e["staged"], e["paused"], e["paused_ns"] > 0)
+			for e in lines[-1]["endpoints"]]' \
+			"[('committed', False, False, True), ('committed', False, False, True)]"
+		expect_json 'lines[-1]["completed"], lines[-1]["weight_version"], lines[-1]["verify"]' \
+			"(True, '2', '$([ $lineage = xorl ] && echo hash || echo none)')"
+		is new.safetensors "$first" "$url"
+		expect_journal "$url" '[p for p in paths if "weights_update" in p or "cache" in p][-3:],
+			s["weight_version"]' \
+			"(['/flush_cache', '/complete_weights_update', '/destroy_weights_update_group'], '2')"
+		[ -z "$(records)" ]
+		try wsync-ctl complete
+		expect_status 5
+		err_has "nothing is staged"
+	done
+}
+
+@test "discard drops an update where the server can, and says where it cannot" {
+	pair xorl
+	try wsync-push new.safetensors -e "$first" -e "$url" --stage
+	expect_status 0
+	try wsync-ctl discard -e "$url" --json
+	expect_status 0
+	expect_json '[l["ok"] for l in lines if l["type"] == "endpoint"]' "[True]"
+	try wsync-ctl complete -e "$url"
+	expect_status 5
+	err_has "$url: nothing is staged there"
+	try wsync-ctl discard
+	expect_status 0
+	out_has "discarded"
+	[ -z "$(records)" ]
+	is old.safetensors "$first" "$url"
+	# a server of xorl's own
+	local real=$url
+	proxy "$real" 'if path == "/discard_weights_update": answer = (404, "{}")'
+	try wsync-push new.safetensors -e "$url" --stage
+	expect_status 0
+	try wsync-ctl discard
+	expect_status 5
+	err_has "$url: its server cannot drop a prepared update"
+	err_has "hint: complete it, or restart the server"
+	try wsync-ctl complete
+	expect_status 0
+	is new.safetensors "$real"
+	try wsync-ctl discard
+	expect_out "nothing is staged"
+}
+
+@test "complete: an endpoint that is gone or was restarted keeps nobody from the new weights" {
+	pair xorl
+	local second=$url port=${url##*:}
+	try wsync-push new.safetensors -e "$first" -e "$second" --stage --weight-version 2
+	expect_status 0
+	kill "$pid"
+	wait "$pid" || :
+	try wsync-ctl complete --json
+	expect_status 9
+	expect_json '[(e["state"], e["staged"]) for e in lines[-1]["endpoints"]]' \
+		"[('committed', False), ('untouched', True)]"
+	expect_json 'lines[-1]["error"]["endpoint"]' "$second"
+	is new.safetensors "$first"
+	start second wsync-endpoint --listen "127.0.0.1:$port" --lineage xorl --json
+	eventually grep -q '"ready"' second.out
+	try wsync-ctl info -e "$second" --json
+	expect_json '[l["staged"] for l in lines if l["type"] == "endpoint"]' "[None]"
+	try wsync-ctl repair
+	expect_status 0
+	[ -z "$(records)" ]
+	# of both, one restarted
+	try wsync-push old.safetensors -e "$first" -e "$second" --stage
+	expect_status 0
+	kill "$pid"
+	wait "$pid" || :
+	start second wsync-endpoint --listen "127.0.0.1:$port" --lineage xorl --json
+	eventually grep -q '"ready"' second.out
+	try wsync-ctl complete
+	expect_status 9
+	out_has "committed $first, was paused for "
+	out_has "untouched $second: it was restarted, and has lost the staged update"
+	err_has "hint: push to it: wsync-push SOURCE -e $second"
+	expect_journal "$second" '[p for p in paths if "pause" in p or "complete" in p]' "[]"
+	try wsync-ctl complete
+	err_has "nothing is staged"
+	# ended by somebody else
+	try wsync-push old.safetensors -e "$first" --stage
+	expect_status 0
+	curl -sS -d '{}' "$first/discard_weights_update"
+	try wsync-ctl complete
+	expect_status 5
+	out_has "untouched $first, was paused for "
+	err_has "hint: it was restarted, or somebody else ended the update: push again to $first"
+	expect_journal "$first" 's["paused"]' False
+	[ -z "$(records)" ]
+}
+
+@test "the next push ends what is staged; a stage that fails leaves servers as they were" {
+	pair xorl-legacy
+	try wsync-push new.safetensors -e "$first" -e "$url" --stage --weight-version 2
+	expect_status 0
+	try wsync-push old.safetensors -e "$url" --protocol update --weight-version 3
+	expect_status 0
+	err_has "the update that process"
+	is old.safetensors "$first" "$url"
+	expect_journal "$url" 's["paused"], s["weight_version"]' "(False, '3')"
+	try wsync-ctl complete
+	expect_status 0
+	is new.safetensors "$first"
+	[ -z "$(records)" ]
+	local at
+	for at in prepare_weights_update:1 prepare_weights_update:2; do
+		endpoint bad --lineage xorl --fault "refuse:$at"
+		try wsync-push new.safetensors -e "$first" -e "$url" --stage
+		if [ "${at#*:}" = 1 ]; then
+			expect_status 5
+			out_has "untouched $first"
+		else
+			expect_status 0
+			try wsync-ctl discard
+			expect_status 0
+		fi
+		[ -z "$(records)" ]
+		is new.safetensors "$first"
+		expect_journal "$first" 's["paused"]' False
+	done
+}
+
+@test "servers and options that cannot stage are refused before anything is sent" {
+	endpoint one --lineage sglang-2026
+	try wsync-push new.safetensors -e "$url" --stage
+	expect_status 5
+	err_has "$url takes no protocol two-phase: it has no /prepare_weights_update"
+	err_has "hint: use --backend disk, or push without --stage"
+	try wsync-push new.safetensors -e "$url" --stage --protocol update
+	expect_status 2
+	err_has "--stage takes --protocol two-phase or --backend disk"
+	try wsync-push new.safetensors -e "$url" --stage --verify hash
+	expect_status 2
+	try wsync-push new.safetensors -e "$url" --stage --stdin
+	expect_status 2
+	expect_journal "$url" '[p for p in paths if "update" in p]' "[]"
+	try wsync-ctl complete --verify hash -e "$url"
+	expect_status 5
+}
+
+@test "disk: written now, loaded at the word; discard removes it" {
+	endpoint one --lineage sglang-2026
+	mkdir ckpt
+	try wsync-push old.safetensors -e "$url" --weight-version 1
+	try wsync-push new.safetensors -e "$url" --stage --backend disk --disk-dir ckpt \
+		--weight-version 2
+	expect_status 0
+	is old.safetensors "$url"
+	expect_journal "$url" '[p for p in paths if "disk" in p]' "[]"
+	[ "$(ls ckpt)" = wsync-2 ]
+	try wsync-push new.safetensors -e "$url" --stage --backend disk --disk-dir ckpt
+	expect_status 5
+	try wsync-ctl complete --json
+	expect_status 0
+	expect_json 'lines[-1]["weight_version"], lines[-1]["endpoints"][0]["state"]' \
+		"('2', 'committed')"
+	is new.safetensors "$url"
+	[ "$(ls ckpt)" = wsync-2 ]
+	try wsync-push old.safetensors -e "$url" --stage --backend disk --disk-dir ckpt \
+		--weight-version 3
+	expect_status 0
+	[ "$(ls ckpt | tr '\n' ' ')" = "wsync-2 wsync-3 " ]
+	try wsync-ctl discard
+	expect_status 0
+	[ "$(ls ckpt)" = wsync-2 ]
+	[ -z "$(records)" ]
+	# as it lies there
+	mkdir whole
+	cp old.safetensors whole/model.safetensors
+	try wsync-push whole -e "$url" --stage --backend disk
+	expect_status 0
+	cp new.safetensors whole/model.safetensors
+	try wsync-ctl complete
+	expect_status 3
+	err_has "model.safetensors"
+	expect_journal "$url" 's["paused"]' False
+	try wsync-ctl discard
+	expect_status 0
+}
+
+@test "disk: the next push removes what was staged; -n and --write stage nothing" {
+	endpoint one --lineage sglang-2026
+	mkdir ckpt
+	try wsync-push new.safetensors -e "$url" --stage --backend disk --disk-dir ckpt
+	expect_status 0
+	try wsync-push old.safetensors -e "$url"
+	expect_status 0
+	err_has "is given up for this push"
+	[ -z "$(ls ckpt)" ]
+	[ -z "$(records)" ]
+	endpoint two --lineage xorl
+	try wsync-push new.safetensors -e "$url" --stage -n
+	expect_status 0
+	out_has "would stage"
+	out_lacks "to load it"
+	[ -z "$(records)" ]
+	try wsync-push new.safetensors --stage --write out
+	expect_status 2
+	err_has "--stage sends, and --write only writes"
+}
