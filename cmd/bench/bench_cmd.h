@@ -21,6 +21,7 @@ struct bench_config {
 	/* for one measurement; WS_FOREVER: as long as it takes */
 	int64_t most_ns;
 	bool check, csv, cold, keep_group, alone;
+	bool stage;                            /* push */
 	uint64_t size, most;                   /* kernels; load */
 	uint64_t least_size, greatest_size, factor, receivers, remote, count, total; /* transport */
 	uint64_t local, tp;                    /* endpoints of our own */

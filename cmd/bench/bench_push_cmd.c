@@ -38,9 +38,10 @@ int whole_open(struct whole *w, struct bench_job *job, const struct opt_args *ar
 		w->push.nccl_library = job->gpu.nccl;
 		w->push.nccl_from = NULL; /* bench_find_gpu has found its NCCL */
 	}
-	/* Local endpoints need no push records. */
-	return job->local.n ? 0 :
-	                      pushing_find_state(&cfg->pushing, w->state, &w->push, job->ui, err);
+	/* Local endpoints need no push records, except to complete what was staged. */
+	if (job->local.n && !cfg->stage)
+		return 0;
+	return pushing_find_state(&cfg->pushing, w->state, &w->push, job->ui, err);
 }
 
 static int run_whole(struct whole *w, struct ws_bench_bound *bound, struct ws_err *err)
@@ -99,13 +100,29 @@ static void say_bound(struct bench_job *job, const struct ws_bench_bound *b)
 	ui_say(job->ui, "bound by %s\n", explain(b->bound));
 }
 
+static const char staged_definitions[] =
+	"staged: pauses of the server that stands still for longest, in turns. update: in\n"
+	"a whole push; complete: while it loads what was staged before. stage: duration of\n"
+	"sending for that, while no server is paused. ratio: pause of update / complete.\n";
+
+static int bench_staged(struct whole *w, struct ws_err *err)
+{
+	const struct ws_bench_opts o = bench_opts(w->job);
+	const struct ws_bench_push b = { .push = &w->push, .paths = w->source.paths,
+		                         .n_paths = w->source.n };
+	report_begin(&w->job->report, staged_definitions);
+	return ws_bench_staged(&o, &b, err);
+}
+
 int bench_push(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	struct bench_job *job = ctx;
 	struct whole w = { .job = job };
 	struct ws_bench_bound bound = { 0 };
 	int rc = whole_open(&w, job, args, err);
-	if (!rc) {
+	if (!rc && job->cfg->stage) {
+		rc = bench_staged(&w, err);
+	} else if (!rc) {
 		report_begin(&job->report, push_definitions);
 		rc = run_whole(&w, &bound, err);
 	}

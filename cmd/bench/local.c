@@ -106,10 +106,13 @@ static int start_one(struct local *l, const char *program, const struct bench_co
 	char tp[24], gpu[24];
 	snprintf(tp, sizeof tp, "%llu", (unsigned long long)cfg->tp);
 	snprintf(gpu, sizeof gpu, "%llu", (unsigned long long)cfg->pushing.gpu);
+	const bool group = cfg->pushing.backend != WS_BACKEND_DISK;
 	const char *argv[] = { program, "--listen", "127.0.0.1:0", "--json", "--tp", tp, "--keep",
-		               local_keeps[cfg->keep], NULL, "ipc", "--gpu", gpu, NULL };
+		               local_keeps[cfg->keep], "--lineage",
+		               cfg->stage && group ? "xorl" : "lenient", NULL, "ipc", "--gpu",
+		               gpu, NULL };
 	if (cfg->pushing.backend == WS_BACKEND_IPC) /* endpoints read the exporting GPU */
-		argv[8] = "--backend";
+		argv[10] = "--backend";
 	if (pipe2(ends, O_CLOEXEC))
 		return ws_err_errno(err, "pipe");
 	const size_t i = l->n;
