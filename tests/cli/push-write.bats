@@ -56,6 +56,39 @@ print(json.load(open("out2/config.json"))["quantization_config"]["weight_block_s
 	expect_status 0
 }
 
+@test "a merged adapter and an unpacked nf4 base: equal by hash to what an endpoint got" {
+	local words n=0
+	cp "$repo/tests/data/unpack/bitsandbytes.safetensors" nf4.safetensors
+	for words in "$repo/tests/data/lora/bases/dense --lora $repo/tests/data/lora/good/plain" \
+		"nf4.safetensors --unpack"; do
+		n=$((n + 1))
+		endpoint "got$n"
+		# shellcheck disable=SC2086  # words
+		try wsync-push $words --write out$n
+		expect_status 0
+		# shellcheck disable=SC2086
+		try wsync-push $words -e "$url" --verify hash
+		expect_status 0
+		out_has "$([ $n = 1 ] && echo merged || echo unpacked)"
+		try wsync-verify weights out$n -e "$url"
+		expect_status 0
+		out_has "are those of the source"
+		# shellcheck disable=SC2086
+		sums $words --as-sent >sent
+		sums out$n | cmp - sent || explain "other tensors"
+	done
+}
+
+# A limit of the size of files stands in for a disk that gets full: both end a write in the middle.
+@test "no room in the middle of a file: exit 8, and nothing is left" {
+	safetensors two.safetensors a:F32:64,64 b:F32:512,512
+	mkdir there
+	try bash -c "ulimit -f 512; exec wsync-push two.safetensors --write there/new --bucket-size 64KiB"
+	expect_status 8
+	err_has "File too large"
+	[ -z "$(ls -A there)" ] || explain "something is left"
+}
+
 @test "a directory with files, and options for endpoints, are refused" {
 	safetensors one.safetensors a:F32:8
 	mkdir full empty

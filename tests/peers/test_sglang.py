@@ -22,6 +22,10 @@ import urllib.request
 
 import lib
 
+sys.path.insert(0, os.path.join(lib.TREE, "tests", "cli"))
+import packed_model  # noqa: E402
+import scaled_model  # noqa: E402
+
 VERSIONS = ["0.5.23", "0.4.10.post2"]
 HIDDEN, HEADS, KV_HEADS, INNER, WORDS, LAYERS = 64, 4, 2, 128, 256, 2
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": HIDDEN,
@@ -81,6 +85,7 @@ def numbers_of(path):
     with open(path + "/model.safetensors", "rb") as f:
         size, = struct.unpack("<Q", f.read(8))
         header, data = json.loads(f.read(size)), f.read()
+    header.pop("__metadata__", None)
     for name, t in header.items():
         raw = data[slice(*t["data_offsets"])]
         flat = [struct.unpack("<f", b"\0\0" + raw[i:i + 2])[0] for i in range(0, len(raw), 2)]
@@ -226,6 +231,77 @@ def disk(servers):
         s.check_holds(make(6))
         push(s, make(7), "--backend", "disk", "--disk-dir", lib.scratch("disk." + s.version))
         s.check_holds(make(7))
+
+
+def bytes_of(path, name):
+    with open(path + "/model.safetensors", "rb") as f:
+        size, = struct.unpack("<Q", f.read(8))
+        header, data = json.loads(f.read(size)), f.read()
+    return header[name]["shape"], data[slice(*header[name]["data_offsets"])]
+
+
+def bf16_numbers(raw):
+    return [struct.unpack("<f", b"\0\0" + raw[i:i + 2])[0] for i in range(0, len(raw), 2)]
+
+
+def adapter(seed):
+    """For the weights of make(seed): rank 4, of two modules in each layer."""
+    path, numbers, tensors = lib.scratch("adapter.%d" % seed), random.Random(seed), []
+    for i in range(LAYERS):
+        for module, out in (("self_attn.q_proj", HEADS * 16), ("mlp.up_proj", INNER)):
+            for part, shape in (("lora_A", [4, HIDDEN]), ("lora_B", [out, 4])):
+                tensors.append(("base_model.model.model.layers.%d.%s.%s.weight" % (i, module, part),
+                                "F32", shape,
+                                struct.pack("<%df" % (shape[0] * shape[1]),
+                                            *(numbers.gauss(0, 0.05)
+                                              for _ in range(shape[0] * shape[1])))))
+    scaled_model.save(path, tensors, {})
+    with open(path + "/adapter_config.json", "w") as f:
+        json.dump({"peft_type": "LORA", "r": 4, "lora_alpha": 8}, f)
+    os.rename(path + "/model.safetensors", path + "/adapter_model.safetensors")
+    return path
+
+
+def packed(seed):
+    """make(seed) with its matrices in nf4."""
+    path, tensors = lib.scratch("nf4.%d" % seed), []
+    for name, shape in shapes():
+        shape, raw = bytes_of(make(seed), name)
+        if "_proj" in name:
+            tensors += packed_model.Nf4(bf16_numbers(raw), shape, False).tensors(name, None)
+        else:
+            tensors.append((name, "BF16", shape, raw))
+    scaled_model.save(path, tensors, dict(CONFIG, quantization_config=packed_model.QUANT["nf4"]))
+    return path
+
+
+@suite.case("written, merged and unpacked: it loads from disk what it would get from a push")
+def written(servers):
+    for i, s in enumerate(servers):
+        for source, *options in ((make(1), "--lora", adapter(1)), (packed(2), "--unpack")):
+            where = lib.scratch("written.%d%s" % (i, options[0]))
+            argv = [os.path.join(lib.BUILD, "bin", "wsync-push"), source, *options, "--json",
+                    "--write", where]
+            result = lib.Running([], [], argv=argv).wait()
+            assert result.rc == 0, result
+            push(s, where, "--backend", "disk", *(["--verify", "hash"] if s.new else []))
+            s.check_holds(where)
+            push(s, make(3))
+            push(s, source, *options)
+            s.check_holds(where)
+
+
+@suite.case("staged on disk: it answers with its old weights until the word")
+def staged(servers):
+    for s in servers:
+        push(s, make(1))
+        push(s, make(2), "--stage", "--backend", "disk", "--disk-dir",
+             lib.scratch("staged." + s.version))
+        s.check_holds(make(1))
+        assert s.generate(2)[0] == 200
+        result = run("wsync-ctl", s, "complete", *([make(2), "--verify", "hash"] if s.new else []))
+        assert result.end["endpoints"][0]["paused_ns"] > 0 or not s.new, result
+        s.check_holds(make(2))
 
 
 @suite.case("several sources on stdin, in one group")
