@@ -69,8 +69,11 @@ static int make_line(struct line *l, const struct ctl_job *job, const struct ws_
 	if (!l->words)
 		return ws_oom(err);
 	add(l, "wsync-push", "");
+	/* What a completion left is sent and loaded at once. */
+	const bool completed = rec->staged.stage == WS_STAGE_DONE;
 	for (size_t i = 0; i < rec->n_args; i++)
-		add(l, rec->args[i], "");
+		if (!completed || strcmp(rec->args[i], "--stage") != 0)
+			add(l, rec->args[i], "");
 	for (size_t i = 0; i < n; i++)
 		add(l, "--endpoint=", urls[i]);
 	add(l, "--asleep=", "recorded"); /* as the records now say for each endpoint */

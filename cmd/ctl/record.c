@@ -132,15 +132,21 @@ void record_say_staged(struct ctl_job *job)
 		const struct ws_journal_entry *e = staged_at(job, i);
 		if (!e)
 			continue;
-		const char *version = e->record.weight_version;
-		const bool whole = e->record.staged.stage == WS_STAGE_DONE;
-		ui_say(job->ui,
-		       "%s: an update%s%s%s was %s %s ago (process %lld on %s): wsync-ctl %s\n",
-		       job->to.urls[i], *version ? " (weight version " : "", ui_text(version),
-		       *version ? ")" : "",
-		       whole ? "staged" : "being staged",
-		       record_age(ago, sizeof ago, e->record.updated),
-		       (long long)e->record.process.pid, ui_text(e->record.process.host),
-		       whole ? "complete loads it" : "repair drops it");
+		const struct ws_journal_record *r = &e->record;
+		const char *version = r->weight_version;
+		const long long pid = (long long)r->process.pid;
+		if (r->staged.stage == WS_STAGE_DONE)
+			ui_say(job->ui, "%s: an update%s%s%s was staged %s ago (process %lld on %s): "
+			                "wsync-ctl complete loads it\n",
+			       job->to.urls[i], *version ? " (weight version " : "",
+			       ui_text(version), *version ? ")" : "",
+			       record_age(ago, sizeof ago, r->updated), pid,
+			       ui_text(r->process.host));
+		else
+			ui_say(job->ui, "%s: process %lld on %s %s\n", job->to.urls[i], pid,
+			       ui_text(r->process.host),
+			       e->fate == WS_PROCESS_DEAD ?
+			               "was staging an update there, and died: wsync-ctl repair" :
+			               "is staging an update there");
 	}
 }

@@ -43,7 +43,8 @@ static int get_ready(struct ws_push *p, const struct ws_push_source *s, struct w
 	if (ws_endpoint_check_version(p->from.weight_version, err) || push_check_files(p, err) ||
 	    push_sender_enter(p, err) || push_lock_endpoints(p, err) ||
 	    push_note_asleep(p, s->asleep, err) || detect(p, err) ||
-	    (p->opts.stage && !p->opts.dry_run && push_stage_check(p, err)))
+	    (p->opts.stage && !p->opts.dry_run && push_stage_check(p, err)) ||
+	    push_staged_may_end(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_PLAN);
 	if (push_make_plan(p, s, err) || (p->protocol->planned && p->protocol->planned(p, err)))

@@ -376,3 +376,22 @@ dies() {
 		nobody_is_left
 	done
 }
+
+@test "staged over nccl: loaded after the sender has ended" {
+	safetensors new.safetensors --seed 2 a.weight:BF16:64,32 b.weight:F32:1000 \
+		c.weight:BF16:1000,33 d.weight:U8:13 e.weight:F16:7,7
+	gpu_endpoint one --lineage xorl --tp 2
+	gpu_endpoint two --lineage xorl
+	push --protocol update
+	expect_status 0
+	source=new.safetensors push --stage
+	expect_status 0
+	in_time
+	try wsync-verify weights small.safetensors "${urls[@]}"
+	expect_status 0
+	try wsync-ctl complete
+	expect_status 0
+	try wsync-verify weights new.safetensors "${urls[@]}"
+	expect_status 0
+	nobody_is_left
+}

@@ -251,3 +251,45 @@ is() { # FILE URL...: they have its bytes
 	expect_status 2
 	err_has "--stage sends, and --write only writes"
 }
+
+@test "a server that fails to load is partial and paused, and repair --again pushes all of it" {
+	endpoint one --lineage xorl --fault refuse:complete_weights_update:1
+	try wsync-push old.safetensors -e "$url" --protocol update
+	try wsync-push new.safetensors -e "$url" --stage --weight-version 2
+	expect_status 0
+	try wsync-ctl complete
+	expect_status 5
+	out_has "partial   $url, left paused"
+	expect_journal "$url" 's["paused"], s["weight_version"]' "(True, 'default')"
+	try wsync-push new.safetensors -e "$url" --stage
+	expect_status 5
+	try wsync-ctl repair --again
+	expect_status 0
+	is new.safetensors "$url"
+	expect_journal "$url" 's["paused"], s["prepared"], s["weight_version"]' "(False, False, '2')"
+	[ -z "$(records)" ]
+}
+
+@test "of two that are staged one can be completed and the other dropped" {
+	pair xorl
+	try wsync-push new.safetensors -e "$first" -e "$url" --stage --weight-version 2
+	expect_status 0
+	try wsync-ctl complete -e "localhost:${first##*:}" --weight-version 3 --flush never
+	expect_status 0
+	is new.safetensors "$first"
+	is old.safetensors "$url"
+	expect_journal "$first" 's["weight_version"], paths.count("/flush_cache")' "('3', 1)"
+	try wsync-push new.safetensors -e "$first" --stage
+	expect_status 0
+	try wsync-ctl complete
+	expect_status 5
+	err_has "have updates of different pushes"
+	try wsync-push new.safetensors -e "$url" --pause none --protocol update
+	expect_status 5
+	err_has "an update is staged at these endpoints"
+	try wsync-ctl discard -e "$url"
+	expect_status 0
+	try wsync-ctl complete
+	expect_status 0
+	[ -z "$(records)" ]
+}

@@ -73,6 +73,8 @@ void push_staged_leave(struct ws_push *p);
 void push_staged_forget(struct ws_push *p);
 /* Has the record a staged update at one of our endpoints, finished or not? */
 bool push_staged_has(const struct ws_push *p, const struct ws_journal_record *r);
+/* -1: this push would end such an update without a pause. */
+int push_staged_may_end(const struct ws_push *p, struct ws_err *err);
 /* Ends the updates of earlier runs at the endpoints, which are paused. They may load them. */
 int push_staged_end(struct ws_push *p, struct ws_err *err);
 /* Writes the stage, as the record has it. */

@@ -202,21 +202,30 @@ int push_staged_find(struct ws_push *p, struct ws_err *err)
 	return p->protocol->found ? p->protocol->found(p, r, err) : 0;
 }
 
-int push_staged_take(struct ws_push *p, struct ws_err *err)
+static int take_from(struct ws_push *p, struct ws_journal_entry *entry, struct ws_err *err)
 {
-	if (!p->recovery.staged)
-		return 0;
-	const struct ws_journal_record *r = &p->recovery.staged->record;
-	struct ws_journal_endpoint *none = calloc(r->n_endpoints, sizeof *none);
+	const struct ws_journal_record *r = &entry->record;
+	struct ws_journal_endpoint *none = calloc(r->n_endpoints + 1, sizeof *none);
 	size_t n = 0;
 	if (!none)
 		return ws_oom(err);
 	for (size_t k = 0; k < r->n_endpoints; k++)
 		if (push_find_endpoint(p, r->endpoints[k].url) < p->opts.n_endpoints)
 			none[n++].url = r->endpoints[k].url;
-	const int rc = ws_journal_change(p->recovery.staged, none, n, err);
+	const int rc = n ? ws_journal_change(entry, none, n, err) : 0;
 	free(none);
 	return rc;
+}
+
+/* A completion that was killed here leaves two records of its endpoints. */
+int push_staged_take(struct ws_push *p, struct ws_err *err)
+{
+	const struct ws_journal_list *all = &p->recovery.staged_list;
+	for (size_t i = 0; i < all->n; i++)
+		if (!all->items[i].err.code && push_staged_has(p, &all->items[i].record) &&
+		    take_from(p, &all->items[i], err))
+			return -1;
+	return 0;
 }
 
 void push_staged_over(struct ws_push *p, size_t i)
@@ -289,6 +298,15 @@ static bool has_all_of(const struct ws_push *p, const struct ws_journal_record *
 		if (push_find_endpoint(p, r->endpoints[k].url) == p->opts.n_endpoints)
 			return false;
 	return true;
+}
+
+int push_staged_may_end(const struct ws_push *p, struct ws_err *err)
+{
+	if (!p->recovery.ends_staged || p->opts.complete || p->opts.pause != WS_PAUSE_NONE)
+		return 0;
+	ws_err_set(err, WS_EREFUSED, "an update is staged at these endpoints, and ending it may "
+	           "load it: they must be paused");
+	return ws_err_hint(err, "run wsync-ctl discard before, or push without {pause} none");
 }
 
 int push_staged_end(struct ws_push *p, struct ws_err *err)
