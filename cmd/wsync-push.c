@@ -95,7 +95,7 @@ static const struct opt opts[] = {
 	         "push lines of stdin: SOURCE[TAB VERSION[TAB MEMORY]]", .basic = true),
 	OPT_FLAG('n', "dry-run", &cfg.dry_run, "print the plan, change nothing", .basic = true),
 	OPT_FLAG(0, "stage", &cfg.stage,
-	         "send now; the servers load it when wsync-ctl complete says so"),
+	         "send only; wsync-ctl complete loads it"),
 	OPT_STRING(0, "write", "DIR", &cfg.write,
 	           "write what would be sent as a checkpoint; no endpoint takes part"),
 	OPT_GROUP("Transforms"),
@@ -467,7 +467,8 @@ static int check_usage(const struct opt_args *args)
 	if (cfg.write && (cfg.common.endpoints.n || cfg.common.pool || cfg.common.registry))
 		return opt_usage(&program, "--write takes no --endpoint, --pool and --registry");
 	if (cfg.stage && (cfg.from_stdin || cfg.asleep))
-		return opt_usage(&program, "--stage takes no --stdin and --asleep");
+		return opt_usage(&program, "--stage takes no %s",
+		                 cfg.from_stdin ? "--stdin" : "--asleep");
 	if (!cfg.from_stdin && !args->n)
 		return opt_usage(&program, "missing argument: SOURCE...");
 	if (cfg.tracing.file && cfg.measuring.file &&

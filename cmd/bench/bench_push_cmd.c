@@ -6,6 +6,7 @@
 
 #include "wsync/tool/str.h"
 
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,10 +39,9 @@ int whole_open(struct whole *w, struct bench_job *job, const struct opt_args *ar
 		w->push.nccl_library = job->gpu.nccl;
 		w->push.nccl_from = NULL; /* bench_find_gpu has found its NCCL */
 	}
-	/* Local endpoints need no push records, except to complete what was staged. */
-	if (job->local.n && !cfg->stage)
-		return 0;
-	return pushing_find_state(&cfg->pushing, w->state, &w->push, job->ui, err);
+	/* Local endpoints need no push records. */
+	return job->local.n ? 0 :
+	                      pushing_find_state(&cfg->pushing, w->state, &w->push, job->ui, err);
 }
 
 static int run_whole(struct whole *w, struct ws_bench_bound *bound, struct ws_err *err)
@@ -101,17 +101,39 @@ static void say_bound(struct bench_job *job, const struct ws_bench_bound *b)
 }
 
 static const char staged_definitions[] =
-	"staged: pauses of the server that stands still for longest, in turns. update: in\n"
-	"a whole push; complete: while it loads what was staged before. stage: duration of\n"
-	"sending for that, while no server is paused. ratio: pause of update / complete.\n";
+	"staged: the longest pause of any endpoint, in turns. update: in a whole push;\n"
+	"complete: while it loads what was staged before. stage: duration of sending for\n"
+	"that, while no server is paused. ratio: pause of update / pause of complete.\n";
 
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+	(void)st;
+	(void)kind;
+	(void)at;
+	return remove(path);
+}
+
+/* Records of local endpoints have a directory of their own: these end with this program. */
 static int bench_staged(struct whole *w, struct ws_err *err)
 {
 	const struct ws_bench_opts o = bench_opts(w->job);
 	const struct ws_bench_push b = { .push = &w->push, .paths = w->source.paths,
 		                         .n_paths = w->source.n };
+	const char *tmp = getenv("TMPDIR");
+	if (w->push.verify == WS_VERIFY_HASH)
+		return ws_err_set(err, WS_EUSAGE, "--stage measures pauses without --verify hash");
+	if (w->job->local.n) {
+		snprintf(w->state, sizeof w->state, "%s/wsync-bench.XXXXXX",
+		         tmp && *tmp ? tmp : "/tmp");
+		if (!mkdtemp(w->state))
+			return ws_err_errno(err, "create %s", w->state);
+		w->push.state_dir = w->state;
+	}
 	report_begin(&w->job->report, staged_definitions);
-	return ws_bench_staged(&o, &b, err);
+	const int rc = ws_bench_staged(&o, &b, err);
+	if (w->job->local.n)
+		nftw(w->state, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+	return rc;
 }
 
 int bench_push(void *ctx, const struct opt_args *args, struct ws_err *err)

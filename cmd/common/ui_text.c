@@ -197,14 +197,15 @@ static void text_endpoint_result(struct ui *ui, const struct ws_ev_endpoint_resu
                                  const struct ws_ev_end *end)
 {
 	const bool staged = end->staged && e->ok;
+	char time[NUM];
 	ui_head(ui, e->ok ? UI_GOOD : e->state == WS_PARTIAL ? UI_BAD : UI_WARN,
 	        staged ? "staged" : ws_endpoint_state_name(e->state));
 	printf("%s%s%s%s", ui_text(e->url), e->paused ? ", left paused" : "",
 	       e->unflushed ? ", with the cache of the old weights" : "",
-	       e->staged && end->completed ? ", still staged" : "");
+	       e->staged && end->completed && e->state == WS_UNTOUCHED ? ", still staged" : "");
 	if (end->completed && e->paused_ns)
-		printf(", was paused for %.1f ms", (double)e->paused_ns / WS_NS_PER_MS);
-	if (e->message && *e->message)
+		printf(", was paused for %s", ws_format_duration(time, NUM, e->paused_ns));
+	if (e->message && *e->message && !staged) /* "ready to receive" is over */
 		printf(": %s", ui_text(ui_words(e->message)));
 	putchar('\n');
 }

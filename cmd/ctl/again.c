@@ -70,13 +70,14 @@ static int make_line(struct line *l, const struct ctl_job *job, const struct ws_
 		return ws_oom(err);
 	add(l, "wsync-push", "");
 	/* What a completion left is sent and loaded at once. */
-	const bool completed = rec->staged.stage == WS_STAGE_DONE;
+	const bool completed = rec->staged.stage >= WS_STAGE_DONE;
 	for (size_t i = 0; i < rec->n_args; i++)
 		if (!completed || strcmp(rec->args[i], "--stage") != 0)
 			add(l, rec->args[i], "");
 	for (size_t i = 0; i < n; i++)
 		add(l, "--endpoint=", urls[i]);
-	add(l, "--asleep=", "recorded"); /* as the records now say for each endpoint */
+	if (completed || !rec->staged.stage)
+		add(l, "--asleep=", "recorded"); /* as the records now say for each endpoint */
 	if (*rec->weight_version)
 		add(l, "--weight-version=", rec->weight_version);
 	add_path(l, "--state-dir=", cfg->state_dir);

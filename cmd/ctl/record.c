@@ -113,7 +113,7 @@ void record_put_staged(struct ws_jw *w, const struct ctl_job *job, size_t i)
 	}
 	const struct ws_journal_record *r = &e->record;
 	ws_jw_object(w, "staged");
-	ws_jw_bool(w, "complete", r->staged.stage == WS_STAGE_DONE);
+	ws_jw_bool(w, "complete", r->staged.stage >= WS_STAGE_DONE);
 	ws_jw_str(w, "weight_version", *r->weight_version ? r->weight_version : NULL);
 	ws_jw_hex64(w, "digest", r->digest);
 	ws_jw_uint(w, "bytes", r->bytes);
@@ -135,7 +135,7 @@ void record_say_staged(struct ctl_job *job)
 		const struct ws_journal_record *r = &e->record;
 		const char *version = r->weight_version;
 		const long long pid = (long long)r->process.pid;
-		if (r->staged.stage == WS_STAGE_DONE)
+		if (r->staged.stage >= WS_STAGE_DONE)
 			ui_say(job->ui, "%s: an update%s%s%s was staged %s ago (process %lld on %s): "
 			                "wsync-ctl complete loads it\n",
 			       job->to.urls[i], *version ? " (weight version " : "",

@@ -6,6 +6,8 @@
 #include "ctl.h"
 #include "run.h"
 
+#include "wsync/tool/staged.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,11 +73,16 @@ static void say_transaction(struct repairs *r, const struct ws_journal_entry *e)
 {
 	const struct ws_journal_record *rec = &e->record;
 	char ago[32];
-	const char *how = e->record.ended && rec->staged.stage == WS_STAGE_DONE ?
-	                          "staged an update" :
-	                  e->record.ended ? "left something" :
+	const char *how = e->record.ended ? "left something" :
 	                  e->fate == WS_PROCESS_ALIVE ? "is still running" :
 	                  e->fate == WS_PROCESS_ELSEWHERE ? "is not visible from here" : "died";
+	if (rec->ended && rec->staged.stage == WS_STAGE_DONE) {
+		ui_say(r->job->ui, "process %lld on %s staged an update %s ago: %s%s\n",
+		       (long long)rec->process.pid, ui_text(rec->process.host),
+		       record_age(ago, sizeof ago, rec->updated), ui_text(source_of(rec)),
+		       rec->n_sources > 1 ? " ..." : "");
+		return;
+	}
 	ui_say(r->job->ui, "process %lld on %s %s, in its %s, %s ago: %s%s\n",
 	       (long long)rec->process.pid, ui_text(rec->process.host), how, phase_of(rec),
 	       record_age(ago, sizeof ago, rec->updated), ui_text(source_of(rec)),
@@ -182,6 +189,8 @@ static int repair_one(struct repairs *r, struct ws_journal_entry *e,
 		.cancel = &run_cancel,
 	};
 	const int rc = ws_journal_repair(e, &opts, answers, err);
+	if (rc == 0 && !cfg->dry_run && ws_staged_clean(&e->record, err))
+		ui_warn(r->job->ui, NULL, "a checkpoint stays: %s", err->msg);
 	if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)
 		show_answers(r, e, answers);
 	return rc;
@@ -237,6 +246,9 @@ static int take_one(struct repairs *r, size_t i)
 		return 0;
 	}
 	if (cfg->forget) {
+		if (e->record.staged.stage && !cfg->dry_run)
+			ui_warn(r->job->ui, NULL, "the servers may keep what was staged, and refuse "
+			        "other prepared updates: push with --protocol update, or restart them");
 		if (!cfg->dry_run)
 			rc = ws_journal_forget(e, r->job->to.urls, r->job->to.n, &err);
 		/* If all records are meant, those of running pushes stay, as without --forget. */

@@ -36,10 +36,27 @@ static size_t count_endpoints(const struct ws_journal_list *records)
 	return n;
 }
 
+static bool has_update(const struct staging *s, const char *url)
+{
+	size_t k = 0;
+	const struct ws_journal_entry *e = ws_staged_at(&s->records, url, &k);
+	return e && e->record.staged.stage != WS_STAGE_NONE;
+}
+
+static int refuse(const char *url, struct ws_err *err)
+{
+	if (url)
+		ws_err_set(err, WS_EREFUSED, "%s: nothing is staged there", url);
+	else
+		ws_err_set(err, WS_EREFUSED, "nothing is staged");
+	ws_err_hint(err, "stage an update first: wsync-push SOURCE --stage");
+	return ws_err_where(err, NULL, url);
+}
+
 static void add_staged(struct staging *s, const struct ws_journal_record *r)
 {
 	for (size_t k = 0; k < r->n_endpoints; k++)
-		if (r->staged.stage == WS_STAGE_DONE && r->endpoints[k].open_update &&
+		if (r->staged.stage >= WS_STAGE_DONE && r->endpoints[k].open_update &&
 		    !is_among(r->endpoints[k].url, s->urls, s->n))
 			s->urls[s->n++] = r->endpoints[k].url;
 }
@@ -55,7 +72,13 @@ static int open_staging(struct staging *s, struct ctl_job *job, struct ws_err *e
 	if (!s->urls)
 		return ws_oom(err);
 	for (size_t i = 0; i < job->to.n; i++)
-		s->urls[s->n++] = job->to.urls[i];
+		if (has_update(s, job->to.urls[i]))
+			s->urls[s->n++] = job->to.urls[i];
+	for (size_t i = 0; s->n && i < job->to.n; i++)
+		if (!has_update(s, job->to.urls[i]))
+			ui_warn(job->ui, job->to.urls[i], "nothing is staged there: left out");
+	if (job->to.n && !s->n)
+		return refuse(job->to.urls[0], err);
 	for (size_t i = 0; job->to.n == 0 && i < s->records.n; i++)
 		if (!s->records.items[i].err.code)
 			add_staged(s, &s->records.items[i].record);
@@ -77,7 +100,8 @@ struct completion {
 	struct staging *of;
 	const char **urls; /* the others */
 	size_t n;
-	struct ws_err *errs; /* of each of of->urls */
+	struct ws_err *errs; /* of each of of->urls, as the following */
+	bool *lost;          /* its server was restarted */
 	struct ws_ev_endpoint_result *results;
 };
 
@@ -94,6 +118,7 @@ static void forget_lost(struct completion *c, size_t i, const struct ws_endpoint
 		                             .timeout_ns = s->job->cfg->timeout_ns,
 		                             .cancel = &run_cancel };
 	(void)ws_staged_discard(&d, 1, &opts, NULL);
+	c->lost[i] = true;
 	ws_err_set(&c->errs[i], WS_EREFUSED, "%s: it was restarted, and has lost the staged update",
 	           s->urls[i]);
 	ws_err_hint(&c->errs[i], "push to it: wsync-push SOURCE -e %s", s->urls[i]);
@@ -150,7 +175,7 @@ static void merge(struct completion *c, struct ws_ev_end *end, struct ws_err *er
 		}
 		c->results[i] = (struct ws_ev_endpoint_result){
 			.url = s->urls[i], .state = WS_UNTOUCHED,
-			.staged = c->errs[i].code != WS_EREFUSED,
+			.staged = has_update(s, s->urls[i]) && !c->lost[i],
 			.message = without_url(c->errs[i].msg, s->urls[i]),
 		};
 		if (!gone)
@@ -158,13 +183,15 @@ static void merge(struct completion *c, struct ws_ev_end *end, struct ws_err *er
 	}
 	end->endpoints = c->results;
 	end->n_endpoints = s->n;
-	if (!gone || err->code == WS_ECANCELLED)
+	if (!gone || err->code == WS_ECANCELLED) {
+		end->err = err->code ? err : NULL;
 		return;
+	}
 	if (!err->code) {
 		*err = *gone;
 		ws_err_wrap(err, "%zu of %zu endpoints updated", committed, s->n);
 		err->code = WS_EPARTIAL;
-		if (gone->code != WS_EREFUSED)
+		if (!gone->hint[0])
 			ws_err_hint(err, "if that server still runs: wsync-ctl complete; if it is "
 			                 "restarted, push to it");
 	}
@@ -208,22 +235,43 @@ static struct ws_push_opts push_opts(const struct completion *c,
 	return o;
 }
 
+static void emit_end(const struct completion *c, const struct ws_ev_end *end)
+{
+	const struct ui *ui = c->of->job->ui;
+	struct ws_event ev = { .type = WS_EV_END, .end = *end };
+	ev.end.source = NULL;
+	ui->sink.event(ui->sink.ctx, &ev);
+}
+
+static void quit_hung(void *ctx, const struct ws_ev_end *end, const struct ws_err *err)
+{
+	struct ws_err why = *err;
+	struct ws_ev_end all = *end;
+	merge(ctx, &all, &why);
+	emit_end(ctx, &all);
+	run_quit(&why);
+}
+
 static int complete(struct completion *c, const struct opt_args *args, struct ws_err *err)
 {
 	const struct ctl_job *job = c->of->job;
 	const struct ws_transform_opts transform = transforming_opts(&job->cfg->transforming);
 	const struct ws_push_source source = { .paths = args->v, .n_paths = args->n };
 	struct ws_push *p = NULL;
-	struct ws_event ev = { .type = WS_EV_END };
-	if (find_reachable(c, err))
+	struct ws_ev_end end = { .completed = true, .verify = "none" };
+	if (find_reachable(c, err)) {
+		merge(c, &end, err);
+		emit_end(c, &end);
 		return -1;
-	const struct ws_push_opts o = push_opts(c, &transform);
+	}
+	struct ws_push_opts o = push_opts(c, &transform);
+	o.hung = quit_hung;
+	o.hung_ctx = c;
 	int rc = ws_push_open(&o, &p, err);
 	if (rc == 0) {
-		rc = ws_push_run(p, &source, &ev.end, err);
-		merge(c, &ev.end, err);
-		ev.end.source = NULL;
-		job->ui->sink.event(job->ui->sink.ctx, &ev);
+		rc = ws_push_run(p, &source, &end, err);
+		merge(c, &end, err);
+		emit_end(c, &end);
 	}
 	ws_push_close(p);
 	return rc || err->code ? -1 : 0;
@@ -233,19 +281,22 @@ int ctl_complete(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	struct staging s;
 	struct completion c = { .of = &s };
+	const struct ctl_job *job = ctx;
+	if (args->n && !job->cfg->verify)
+		return ws_err_set(err, WS_EUSAGE, "SOURCE is for --verify hash only");
 	int rc = open_staging(&s, ctx, err);
-	if (rc == 0 && !s.n) {
-		rc = ws_err_set(err, WS_EREFUSED, "nothing is staged");
-		ws_err_hint(err, "wsync-push SOURCE --stage sends an update that waits for this "
-		                 "command");
-	}
+	if (rc == 0 && !s.n)
+		rc = refuse(NULL, err);
 	c.urls = calloc(s.n + 1, sizeof *c.urls);
 	c.errs = calloc(s.n + 1, sizeof *c.errs);
+	c.lost = calloc(s.n + 1, sizeof *c.lost);
 	c.results = calloc(s.n + 1, sizeof *c.results);
 	if (rc == 0)
-		rc = c.urls && c.errs && c.results ? complete(&c, args, err) : ws_oom(err);
+		rc = c.urls && c.errs && c.lost && c.results ? complete(&c, args, err) :
+		                                               ws_oom(err);
 	free(c.urls);
 	free(c.errs);
+	free(c.lost);
 	free(c.results);
 	close_staging(&s);
 	return rc;
@@ -277,16 +328,12 @@ static int discard(struct staging *s, struct ws_err *err)
 	const struct ws_repair_opts opts = {
 		.http = s->job->to.http, .state_dir = ws_buf_str(&s->state_dir),
 		.timeout_ns = s->job->cfg->timeout_ns, .cancel = &run_cancel,
+		.lock_wait_ns = s->job->cfg->lock_wait_ns,
 	};
 	struct ws_discarding *items = calloc(s->n, sizeof *items);
 	int rc = items ? 0 : ws_oom(err);
-	for (size_t i = 0; rc == 0 && i < s->n; i++) {
+	for (size_t i = 0; rc == 0 && i < s->n; i++)
 		items[i].entry = ws_staged_at(&s->records, s->urls[i], &items[i].endpoint);
-		if (items[i].entry)
-			continue;
-		rc = ws_err_set(err, WS_EREFUSED, "%s: nothing is staged there", s->urls[i]);
-		ws_err_where(err, NULL, s->urls[i]);
-	}
 	if (rc == 0) {
 		rc = ws_staged_discard(items, s->n, &opts, err);
 		show_discarded(s, items, s->n);

@@ -34,10 +34,12 @@ static int run_once(struct staged *s, bool stage, bool complete, int64_t *pause,
 	struct ws_push *p = NULL;
 	o.stage = stage;
 	o.complete = complete;
-	if (stage)
-		o.verify = o.verify == WS_VERIFY_HASH ? WS_VERIFY_NAMES : o.verify;
-	if (complete) /* the source is not read again */
+	if (complete) { /* it takes no options about sending, and reads no source */
 		o.verify = WS_VERIFY_NONE;
+		o.backend = WS_BACKEND_AUTO;
+		o.protocol = WS_PROTOCOL_AUTO;
+		o.disk_dir = NULL;
+	}
 	if (ws_push_open(&o, &p, err))
 		return -1;
 	const int rc = ws_push_run(p, complete ? &none : &s->source, &end, err);

@@ -107,9 +107,9 @@ static int stage_update(struct ws_push *p, struct ws_err *err)
 	p->run.weights_dirty = true; /* a failure undoes what was prepared */
 	if ((!p->protocol->files && push_transfer(p, err)) || push_check_end(p, err))
 		return -1;
-	push_stage_done(p);
+	push_stage_done(p, true);
 	if (push_record(p, err)) {
-		p->recovery.stage = WS_STAGE_LAST;
+		push_stage_done(p, false);
 		return -1;
 	}
 	p->run.weights_dirty = false;
@@ -128,7 +128,7 @@ static int plan_proof(struct ws_push *p, const struct ws_push_source *s, struct 
 	if (push_make_plan(p, s, err))
 		return -1;
 	if (p->from.plan->digest == r->digest)
-		return push_verify_can(p, err);
+		return push_staged_files(p, err) || push_verify_can(p, err) ? -1 : 0;
 	ws_err_set(err, WS_EUSAGE, "%s is not what was staged: its digest is %016llx, and not "
 	           "%016llx", p->from.name, (unsigned long long)p->from.plan->digest,
 	           (unsigned long long)r->digest);
@@ -142,6 +142,7 @@ static int find_update(struct ws_push *p, const struct ws_push_source *s, struct
 	if (ws_endpoint_check_version(p->from.weight_version, err) ||
 	    push_lock_endpoints(p, err) || push_staged_find(p, err) || detect(p, err))
 		return -1;
+	push_staged_warn(p);
 	push_enter(p, WS_PHASE_PLAN);
 	return push_legal(p, err) || plan_proof(p, s, err) || push_record_begin(p, s, err) ? -1 : 0;
 }
@@ -157,6 +158,8 @@ static int change_weights(struct ws_push *p, struct ws_err *err)
 	if (push_flush(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_TRANSFER);
+	if (p->opts.complete)
+		p->recovery.stage = WS_STAGE_LOADING;
 	/* Waiting for the pause may take long, so check the sources again. Nothing was sent yet. */
 	if (push_check_sources(p, err) || push_record(p, err) ||
 	    take_step(p, PUSH_STEP_CHANGE, err))
@@ -205,6 +208,7 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 	memset(p->run.ns, 0, sizeof p->run.ns);
 	p->run.sent_base = p->link.group ? push_sent(p) : 0;
 	p->run.posted = 0;
+	p->run.labelled = false;
 	p->run.weights_dirty = p->run.commits_void = p->run.incomplete = p->run.flush_failed =
 		p->recovery.recorded = p->recovery.contradicts = false;
 	p->recovery.asleep_as = WS_ASLEEP_PENDING;
@@ -413,6 +417,8 @@ static int give_up(struct ws_push *p, struct ws_err *err)
 	withdraw_commits(p);
 	push_others_leave(p);
 	push_flush_undo(p);
+	if (p->recovery.staged)
+		push_staged_label(p);
 	const int rc = resume_all(p, -1, err);
 	push_staged_leave(p);
 	return rc;
@@ -430,6 +436,8 @@ static void close_books(struct ws_push *p, bool ok, struct ws_err *err)
 	if (p->protocol->done)
 		p->protocol->done(p, ok);
 	push_unlock_endpoints(p, ok);
+	if (p->opts.complete) /* the next run borrows from another record */
+		push_record_end(p);
 }
 
 static void keep_version(struct ws_push *p)

@@ -97,6 +97,8 @@ static void copy_end(const struct ws_push *p, struct ws_ev_end *end)
 	*end = (struct ws_ev_end){ .weight_version = p->from.weight_version,
 		                   .dry_run = p->opts.dry_run,
 		                   .written = p->opts.write_dir,
+		                   .staged = p->opts.stage,
+		                   .completed = p->opts.complete,
 		                   .source = p->from.name,
 		                   .verify = push_verify_name(p) };
 	end->bytes = p->from.plan ? p->from.plan->bytes : 0;
@@ -278,6 +280,7 @@ static void fill_result(struct push_guard *g, struct ws_err *why)
 			.state = e->state,
 			.paused = paused,
 			.unflushed = g->push->to.endpoints[i].unflushed,
+			.staged = e->open_update && g->keeps,
 			.message = "",
 		};
 	}

@@ -200,6 +200,10 @@ static int check_stage(const struct ws_push_opts *o, struct ws_err *err)
 	                                            NULL;
 	if (wrong)
 		return ws_err_set(err, WS_EUSAGE, "{stage} %s", wrong);
+	if (o->flush != WS_FLUSH_LAST || o->pause != WS_PAUSE_ABORT)
+		return ws_err_set(err, WS_EUSAGE,
+		                  "{stage} takes no {flush} and {pause}: they belong to wsync-ctl "
+		                  "complete");
 	if (o->verify == WS_VERIFY_HASH)
 		return ws_err_set(err, WS_EUSAGE,
 		                  "{stage} takes no {verify} hash: nothing is loaded yet, so give "
@@ -211,9 +215,20 @@ static int check_stage(const struct ws_push_opts *o, struct ws_err *err)
 	return ws_err_hint(err, "{state_dir} names a directory that this user can write");
 }
 
+/* {complete} sends nothing. */
+static int check_complete(const struct ws_push_opts *o, struct ws_err *err)
+{
+	const bool sends = o->stage || o->write_dir || o->senders || o->dry_run || o->disk_dir ||
+	                   o->backend != WS_BACKEND_AUTO || o->protocol != WS_PROTOCOL_AUTO;
+	if (sends || !o->state_dir || o->pause == WS_PAUSE_NONE)
+		return ws_err_set(err, WS_EUSAGE, "a completion needs {state_dir} and {pause}, and "
+		                  "takes no options about sending");
+	return 0;
+}
+
 static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 {
-	if (o->stage && check_stage(o, err))
+	if ((o->stage && check_stage(o, err)) || (o->complete && check_complete(o, err)))
 		return -1;
 	if (o->write_dir && check_write(o, err))
 		return -1;

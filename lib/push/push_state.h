@@ -76,6 +76,7 @@ struct push_run {
 	bool incomplete;                   /* only push_complete has failed */
 	bool flush_failed;                 /* push_flush_again has */
 	bool label_told;                   /* warned about weight versions that stay */
+	bool labelled;                     /* the request that loads has set ours */
 	struct ws_err failure;             /* *result->err points here */
 };
 

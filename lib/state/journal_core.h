@@ -6,7 +6,8 @@
 #include "wsync/tool/buf.h"
 #include "wsync/tool/journal.h"
 
-enum { JOURNAL_SCHEMA = 1, JOURNAL_BYTES_MAX = 16 << 20, JOURNAL_ENDPOINTS_MAX = 65536 };
+/* Records of staged updates have the second schema: an older wsync must not end the updates. */
+enum { JOURNAL_SCHEMA = 2, JOURNAL_BYTES_MAX = 16 << 20, JOURNAL_ENDPOINTS_MAX = 65536 };
 
 struct ws_journal; /* one push's file */
 
@@ -39,11 +40,12 @@ void ws_journal_abandon(struct ws_journal *l); /* NULL is fine */
 
 const char *ws_open_update_name(enum ws_open_update open_update); /* "" none */
 /* Ends the open updates of these endpoints, and clears `open_update` of those that answered.
- * loaded[i], which may be NULL: the server loaded what it had. -1: cancelled or a system error. */
+ * loaded[i], which may be NULL: it was a two-phase update, and the server loaded what it had. -1:
+ * cancelled or a system error. */
 int ws_journal_end_updates(struct ws_http *http, struct ws_journal_endpoint *those, size_t n,
                            const char *group, ws_deadline until, const struct ws_cancel *cancel,
                            bool *loaded, struct ws_err *err);
-/* Asks the servers of these open updates to drop what they received, which wsync-endpoint can.
+/* Asks the servers of these two-phase updates to drop what they received, which wsync-endpoint can.
  * Clears `open_update` of those that dropped it, or have no update. errs[i]: why not; WS_EREFUSED:
  * the server cannot. -1: cancelled or a system error. */
 int ws_journal_drop_updates(struct ws_http *http, struct ws_journal_endpoint *those, size_t n,
@@ -74,6 +76,8 @@ int ws_journal_update(const char *path, const struct ws_journal_endpoint *now, s
 /* The same for an entry of a list; if its path is NULL, changes its record in memory. */
 int ws_journal_change(struct ws_journal_entry *e, const struct ws_journal_endpoint *now, size_t n,
                       struct ws_err *err);
+/* Notes in the file of this record that a server was asked to load what was written. */
+int ws_journal_use_written(struct ws_journal_entry *e, struct ws_err *err);
 /* The extent of a push. */
 struct ws_journal_sent {
 	uint64_t digest;         /* of its plan */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* journal_file.c - the text of a push's file, a JSON object:
  *
- *   schema            1; a reader refuses any other value
+ *   schema            1, or 2 with `staged`; a reader refuses any other value
  *   process           {pid, start_ticks, boot_id, pid_namespace, host}
  *   ended             the push is over
  *   began, updated    seconds since 1970
@@ -10,9 +10,10 @@
  *   plan_digest       16 hex digits
  *   tensors, bytes    of that plan
  *   weight_version    that the push would set, null none
- *   staged            {stage, whole, checked, model_path, load_format, written} of an update that
- *                     servers load later; absent: an ordinary push. stage: "sending", "last"
- *                     or "done"; the last three are "" unless the endpoints' middle is "disk"
+ *   staged            {stage, whole, checked, model_path, load_format, written, used, keep} of an
+ *                     update that servers load later; absent: an ordinary push. stage: "sending",
+ *                     "last", "done" or "loading"; the paths and the format are "" unless the
+ *                     endpoints' middle is "disk"
  *   sources           [path, synthetic:... or cuda-ipc:...]
  *   files             [{path, id}] of sources, adapters and corrections; id: 16 hex digits, a hash
  *                     of inode, size, mtime and ctime; null: memory of a process
@@ -36,7 +37,7 @@
 #include <string.h>
 
 enum { STRINGS_MAX = 65536 };
-static const char *const stage_names[] = { "", "sending", "last", "done" };
+static const char *const stage_names[] = { "", "sending", "last", "done", "loading" };
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
@@ -101,6 +102,8 @@ static void print_staged(struct ws_jw *w, const struct ws_journal_staged *s)
 	ws_jw_str(w, "model_path", s->model_path);
 	ws_jw_str(w, "load_format", s->load_format);
 	ws_jw_str(w, "written", s->written);
+	ws_jw_bool(w, "used", s->used);
+	ws_jw_uint(w, "keep", s->keep);
 	ws_jw_end_object(w);
 }
 
@@ -134,7 +137,7 @@ void ws_journal_print(const struct ws_journal_record *r, struct ws_buf *text)
 	struct ws_jw w;
 	ws_jw_init(&w, text);
 	ws_jw_object(&w, NULL);
-	ws_jw_int(&w, "schema", JOURNAL_SCHEMA);
+	ws_jw_int(&w, "schema", r->staged.stage ? JOURNAL_SCHEMA : 1);
 	print_process(&w, &r->process);
 	ws_jw_bool(&w, "ended", r->ended);
 	ws_jw_int(&w, "began", r->began);
@@ -408,13 +411,17 @@ static void parse_staged(struct reader *r, struct ws_journal_staged *out)
 	if (!ws_json_get(r->object, "staged"))
 		return;
 	struct reader in = { .object = member(r, "staged", WS_JSON_OBJECT, false) };
-	out->stage = (enum ws_stage)choice_of(&in, "stage", WS_STAGE_DONE + 1, stage_name);
+	out->stage = (enum ws_stage)choice_of(&in, "stage", WS_STAGE_LOADING + 1, stage_name);
 	out->whole = truth_of(&in, "whole");
 	out->checked = truth_of(&in, "checked");
 	out->model_path = text_of(&in, "model_path", false);
 	out->load_format = text_of(&in, "load_format", false);
 	out->written = text_of(&in, "written", false);
-	if ((!out->stage || (*out->written && *out->written != '/')) && !in.bad)
+	out->used = truth_of(&in, "used");
+	out->keep = (unsigned)number_of(&in, "keep");
+	const char *slash = strrchr(out->written, '/');
+	const bool is_path = *out->written == '/' && slash[1] && slash[1] != '.';
+	if ((!out->stage || (*out->written && !is_path)) && !in.bad)
 		in.bad = "staged";
 	if (!r->bad)
 		r->bad = in.bad;
@@ -459,7 +466,7 @@ int ws_journal_parse(const char *path, const char *text, size_t len, struct ws_j
 	if (r.bad)
 		ws_err_set(err, WS_EINPUT, "%s: no record of a push: '%s' is missing or wrong",
 		           path, r.bad);
-	if (schema == JOURNAL_SCHEMA && !r.bad && out->sources)
+	if (schema >= 1 && schema <= JOURNAL_SCHEMA && !r.bad && out->sources)
 		return 0;
 	ws_journal_drop(out, root);
 	*priv = NULL;

@@ -56,11 +56,16 @@ static void write_body(enum ws_open_update open_update, const char *group, struc
 	ws_jw_end_object(&w);
 }
 
+static bool is_two_phase(enum ws_open_update open_update)
+{
+	return open_update == WS_UPDATE_TWO_PHASE || open_update == WS_UPDATE_TWO_PHASE_FLAT;
+}
+
 /* One request to each endpoint with an open update that its server knows of. */
 struct ends {
 	const struct ws_journal_endpoint *those;
 	size_t n;
-	const char *path;               /* NULL: that of the open update */
+	const char *path;               /* of two-phase updates only; NULL: that of the update */
 	struct ws_endpoint_call *calls; /* one for each endpoint, like the next */
 	struct ws_buf *bodies;
 };
@@ -86,7 +91,7 @@ static int send_ends(struct ws_http *http, struct ends *e, const char *group, ws
 		ws_buf_init(&e->bodies[i], 4096);
 	for (size_t i = 0; i < e->n; i++) {
 		const enum ws_open_update open_update = e->those[i].open_update;
-		if (!*paths[open_update])
+		if (!*paths[open_update] || (e->path && !is_two_phase(open_update)))
 			continue;
 		write_body(open_update, group, &e->bodies[i]);
 		if (ws_buf_check(&e->bodies[i], "request", err) ||
@@ -106,7 +111,7 @@ static bool has_ended(struct ws_endpoint_call *call, const struct ws_journal_end
 	const bool asked = *paths[e->open_update];
 	const bool ok = asked && ws_endpoint_reply(call, NULL, NULL, 0, &why) == 0;
 	if (loaded)
-		*loaded = ok;
+		*loaded = ok && is_two_phase(e->open_update);
 	return !asked || ok || ws_endpoint_said_no(&why);
 }
 
@@ -149,10 +154,8 @@ int ws_journal_drop_updates(struct ws_http *http, struct ws_journal_endpoint *th
 	const int rc = send_ends(http, &e, group, until, cancel, err);
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		errs[i] = (struct ws_err)WS_ERR_INIT;
-		if (*paths[those[i].open_update])
+		if (is_two_phase(those[i].open_update))
 			hear_drop(&e.calls[i], &those[i], &errs[i]);
-		else
-			those[i].open_update = WS_UPDATE_NONE;
 	}
 	free_ends(&e);
 	return rc;

@@ -14,6 +14,7 @@
 
 #include "group.h"
 #include "lock.h"
+#include "wsync/tool/staged.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,7 +109,7 @@ static enum ws_endpoint_state state_of(const struct ws_journal_record *rec,
 static void note_restart(const struct ws_journal_endpoint *e, const struct ws_endpoint_info *info,
                          struct ws_repair_answer *a)
 {
-	if (!e->instance || !info->instance || e->instance == info->instance)
+	if (!ws_staged_lost(e, info))
 		return;
 	a->in_update = false;
 	a->left_group = true;
@@ -136,8 +137,7 @@ static int probe(struct repair *r, struct ws_err *err)
 		memcpy(a->weight_version, r->infos[i].weight_version, sizeof a->weight_version);
 		a->state = state_of(rec, &rec->endpoints[i], a->weight_version);
 		note_restart(&rec->endpoints[i], &r->infos[i], a);
-		a->staged = a->in_update && rec->staged.stage == WS_STAGE_DONE &&
-		            a->state == WS_UNTOUCHED;
+		a->staged = a->in_update && ws_staged_waits(rec, &rec->endpoints[i]);
 	}
 	return 0;
 }
@@ -235,7 +235,7 @@ static int drop_stage(struct repair *r, struct ws_err *err)
 {
 	const struct ws_journal_record *rec = &r->entry->record;
 	const size_t n = choose_middles(r);
-	if (!n || !rec->staged.stage || rec->staged.stage == WS_STAGE_DONE)
+	if (!n || !rec->staged.stage || rec->staged.stage > WS_STAGE_LAST)
 		return 0;
 	if (ws_journal_drop_updates(r->opts->http, r->now, n, rec->group, patience(r),
 	                            r->opts->cancel, r->errs, err))
@@ -243,15 +243,40 @@ static int drop_stage(struct repair *r, struct ws_err *err)
 	for (size_t k = 0; k < n; k++) {
 		struct ws_repair_answer *a = &r->answers[r->index[k]];
 		a->in_update = r->now[k].open_update != WS_UPDATE_NONE;
-		if (a->in_update && rec->staged.stage == WS_STAGE_LAST)
-			a->err = r->errs[k];
+		if (!a->in_update || rec->staged.stage != WS_STAGE_LAST)
+			continue;
+		a->err = r->errs[k];
+		if (a->err.code == WS_EREFUSED)
+			ws_err_set(&a->err, WS_EREFUSED,
+			           "%s: it may have all of an update, and cannot drop it",
+			           r->urls[k]);
+		ws_err_hint(&a->err, "push to it without {stage}, or restart the server");
+		ws_err_where(&a->err, NULL, r->urls[k]);
 	}
 	return 0;
 }
 
-/* Servers that have loaded an update have the cache of the old weights. */
-static int flush_loaded(struct repair *r, size_t n, struct ws_err *err)
+/* A server whose completion died may run again, and is about to load the update. */
+static int pause_loading(struct repair *r, struct ws_err *err)
 {
+	struct ws_err why = WS_ERR_INIT;
+	const size_t n = choose(r, is_in_middle);
+	const struct ws_call to = { r->opts->http, r->urls, n, patience(r), r->opts->cancel };
+	if (!n || r->entry->record.staged.stage != WS_STAGE_LOADING)
+		return 0;
+	ws_endpoint_pause(&to, WS_PAUSE_ABORT, r->replies, &why);
+	for (size_t k = 0; k < n; k++) {
+		struct ws_repair_answer *a = &r->answers[r->index[k]];
+		a->paused = a->paused || r->replies[k].sent;
+		a->err = r->replies[k].err;
+	}
+	return go_on(&why, err);
+}
+
+/* Servers that have loaded an update have the cache and the label of the old weights. */
+static int finish_loaded(struct repair *r, size_t n, struct ws_err *err)
+{
+	const char *version = r->entry->record.weight_version;
 	struct ws_err why = WS_ERR_INIT;
 	size_t loaded = 0;
 	for (size_t k = 0; k < n; k++)
@@ -260,13 +285,15 @@ static int flush_loaded(struct repair *r, size_t n, struct ws_err *err)
 	const struct ws_call to = { r->opts->http, r->urls, loaded, patience(r), r->opts->cancel };
 	if (loaded)
 		ws_endpoint_flush(&to, patience(r), r->replies, &why);
+	if (loaded && *version && why.code != WS_ECANCELLED)
+		ws_endpoint_set_version(&to, version, r->replies, &why);
 	return go_on(&why, err);
 }
 
 static int end_middles(struct repair *r, struct ws_err *err)
 {
 	const struct ws_journal_record *rec = &r->entry->record;
-	if (drop_stage(r, err))
+	if (drop_stage(r, err) || pause_loading(r, err))
 		return -1;
 	const size_t n = choose_middles(r);
 	if (n && ws_journal_end_updates(r->opts->http, r->now, n, rec->group, patience(r),
@@ -275,11 +302,15 @@ static int end_middles(struct repair *r, struct ws_err *err)
 	for (size_t k = 0; k < n; k++) {
 		struct ws_repair_answer *a = &r->answers[r->index[k]];
 		a->in_update = r->now[k].open_update != WS_UPDATE_NONE;
-		r->loaded[k] = r->loaded[k] && rec->staged.stage;
-		if (r->loaded[k]) /* everything had arrived: a push loads only a part */
+		/* Everything had arrived. Of a push it is not known. */
+		r->loaded[k] = r->loaded[k] && rec->staged.stage == WS_STAGE_LOADING;
+		if (r->loaded[k])
 			a->state = WS_COMMITTED;
+		if (r->loaded[k] && *rec->weight_version)
+			snprintf(a->weight_version, sizeof a->weight_version, "%s",
+			         rec->weight_version);
 	}
-	return flush_loaded(r, n, err);
+	return finish_loaded(r, n, err);
 }
 
 /* Collects the endpoints to wake, and records them as awake before the request is sent. */

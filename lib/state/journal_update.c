@@ -41,7 +41,7 @@ static void apply(struct ws_journal_record *r, const struct ws_journal_endpoint 
 	r->n_endpoints = kept;
 }
 
-/* Reads the file again, because others may have changed it. */
+/* Reads the file again, because others may have changed it. now NULL: `used` becomes true. */
 static int update_locked(const char *path, const struct ws_journal_endpoint *now, size_t n,
                          struct ws_err *err)
 {
@@ -54,7 +54,9 @@ static int update_locked(const char *path, const struct ws_journal_endpoint *now
 			*err = e.err;
 		return -1;
 	}
-	apply(&e.record, now, n);
+	e.record.staged.used = e.record.staged.used || !now;
+	if (now)
+		apply(&e.record, now, n);
 	const int rc = write_entry(&e, err);
 	ws_journal_drop(&e.record, e.priv);
 	return rc;
@@ -72,6 +74,11 @@ int ws_journal_update(const char *path, const struct ws_journal_endpoint *now, s
 	ws_file_unlock(fd);
 	free(lock);
 	return rc;
+}
+
+int ws_journal_use_written(struct ws_journal_entry *e, struct ws_err *err)
+{
+	return ws_journal_update(e->path, NULL, 0, err);
 }
 
 int ws_journal_change(struct ws_journal_entry *e, const struct ws_journal_endpoint *now, size_t n,

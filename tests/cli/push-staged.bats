@@ -137,7 +137,7 @@ is() { # FILE URL...: they have its bytes
 	try wsync-ctl complete
 	expect_status 5
 	out_has "untouched $first, was paused for "
-	err_has "hint: it was restarted, or somebody else ended the update: push again to $first"
+	err_has "hint: it was restarted, or its update was ended before: push to it"
 	expect_journal "$first" 's["paused"]' False
 	[ -z "$(records)" ]
 }
@@ -155,22 +155,13 @@ is() { # FILE URL...: they have its bytes
 	expect_status 0
 	is new.safetensors "$first"
 	[ -z "$(records)" ]
-	local at
-	for at in prepare_weights_update:1 prepare_weights_update:2; do
-		endpoint bad --lineage xorl --fault "refuse:$at"
-		try wsync-push new.safetensors -e "$first" -e "$url" --stage
-		if [ "${at#*:}" = 1 ]; then
-			expect_status 5
-			out_has "untouched $first"
-		else
-			expect_status 0
-			try wsync-ctl discard
-			expect_status 0
-		fi
-		[ -z "$(records)" ]
-		is new.safetensors "$first"
-		expect_journal "$first" 's["paused"]' False
-	done
+	endpoint bad --lineage xorl --fault refuse:prepare_weights_update:1
+	try wsync-push old.safetensors -e "$first" -e "$url" --stage
+	expect_status 5
+	out_has "untouched $first"
+	[ -z "$(records)" ]
+	is new.safetensors "$first"
+	expect_journal "$first" 's["paused"], s["prepared"], s["groups"]' "(False, False, [])"
 }
 
 @test "servers and options that cannot stage are refused before anything is sent" {
@@ -182,19 +173,32 @@ is() { # FILE URL...: they have its bytes
 	try wsync-push new.safetensors -e "$url" --stage --protocol update
 	expect_status 2
 	err_has "--stage takes --protocol two-phase or --backend disk"
-	try wsync-push new.safetensors -e "$url" --stage --verify hash
+	local row
+	for row in "--verify hash|so give it to wsync-ctl complete" "--flush never|they belong to" \
+		"--pause retract|they belong to" "--sender 1/2|takes no --sender" \
+		"--asleep weights|takes no --asleep"; do
+		# shellcheck disable=SC2086  # words
+		try wsync-push new.safetensors -e "$url" --stage ${row%|*}
+		expect_status 2
+		err_has "${row#*|}"
+	done
+	try wsync-push -e "$url" --stage --stdin
 	expect_status 2
-	try wsync-push new.safetensors -e "$url" --stage --stdin
-	expect_status 2
+	err_has "--stage takes no --stdin"
 	expect_journal "$url" '[p for p in paths if "update" in p]' "[]"
-	try wsync-ctl complete --verify hash -e "$url"
+	try wsync-ctl complete -e "$url"
 	expect_status 5
+	err_has "$url: nothing is staged there"
+	try wsync-ctl complete new.safetensors -e "$url"
+	expect_status 2
+	err_has "SOURCE is for --verify hash only"
 }
 
 @test "disk: written now, loaded at the word; discard removes it" {
 	endpoint one --lineage sglang-2026
 	mkdir ckpt
 	try wsync-push old.safetensors -e "$url" --weight-version 1
+	expect_status 0
 	try wsync-push new.safetensors -e "$url" --stage --backend disk --disk-dir ckpt \
 		--weight-version 2
 	expect_status 0
@@ -238,7 +242,7 @@ is() { # FILE URL...: they have its bytes
 	expect_status 0
 	try wsync-push old.safetensors -e "$url"
 	expect_status 0
-	err_has "is given up for this push"
+	err_has "this push ends the update that process"
 	[ -z "$(ls ckpt)" ]
 	[ -z "$(records)" ]
 	endpoint two --lineage xorl
@@ -255,6 +259,7 @@ is() { # FILE URL...: they have its bytes
 @test "a server that fails to load is partial and paused, and repair --again pushes all of it" {
 	endpoint one --lineage xorl --fault refuse:complete_weights_update:1
 	try wsync-push old.safetensors -e "$url" --protocol update
+	expect_status 0
 	try wsync-push new.safetensors -e "$url" --stage --weight-version 2
 	expect_status 0
 	try wsync-ctl complete
@@ -286,10 +291,88 @@ is() { # FILE URL...: they have its bytes
 	err_has "have updates of different pushes"
 	try wsync-push new.safetensors -e "$url" --pause none --protocol update
 	expect_status 5
-	err_has "an update is staged at these endpoints"
+	err_has "an update is staged at these endpoints, and a push can end it"
 	try wsync-ctl discard -e "$url"
 	expect_status 0
 	try wsync-ctl complete
+	expect_status 0
+	[ -z "$(records)" ]
+}
+
+@test "the same list again: endpoints that have loaded it are left out" {
+	pair xorl
+	local second=$url port=${url##*:}
+	try wsync-push new.safetensors -e "$first" -e "$second" --stage --weight-version 2
+	expect_status 0
+	kill -STOP "$pid"
+	try wsync-ctl complete -e "$first" -e "$second" --connect-timeout 300ms --json
+	expect_status 9
+	expect_json '[(e["state"], e["staged"]) for e in lines[-1]["endpoints"]]' \
+		"[('committed', False), ('untouched', True)]"
+	kill -CONT "$pid"
+	try wsync-ctl complete -e "$first" -e "$second"
+	expect_status 0
+	err_has "$first: nothing is staged there: left out"
+	is new.safetensors "$first" "$second"
+	expect_journal "$first" 's["weight_version"]' 2
+	expect_journal "$second" 's["weight_version"]' 2
+	[ -z "$(records)" ]
+	try wsync-push old.safetensors -e "$first" --stage
+	expect_status 0
+	try wsync-ctl discard -e "$first" -e "$second"
+	expect_status 0
+	err_has "$second: nothing is staged there: left out"
+}
+
+@test "one that fails to load: the other has the new weights and their version" {
+	endpoint first --lineage xorl
+	first=$url
+	endpoint second --lineage xorl --fault refuse:complete_weights_update:1
+	try wsync-push new.safetensors -e "$first" -e "$url" --stage --weight-version 2
+	expect_status 0
+	try wsync-ctl complete
+	expect_status 9
+	out_has "committed $first"
+	out_has "partial   $url, left paused"
+	expect_journal "$first" 's["weight_version"], s["paused"]' "('2', False)"
+	try wsync-ctl repair
+	expect_status 0
+	expect_journal "$url" 's["weight_version"], s["paused"], s["prepared"]' "('2', False, False)"
+	is new.safetensors "$first" "$url"
+	[ -z "$(records)" ]
+}
+
+@test "disk: a checkpoint that a server has loaded stays, and as many as the stage wanted" {
+	endpoint first
+	first=$url
+	endpoint second
+	mkdir ckpt
+	local disk=(--backend disk --disk-dir ckpt --disk-keep 2)
+	for v in 1 2; do
+		try wsync-push old.safetensors -e "$first" -e "$url" "${disk[@]}" --weight-version $v
+		expect_status 0
+	done
+	try wsync-push new.safetensors -e "$first" -e "$url" "${disk[@]}" --weight-version 3 --stage
+	expect_status 0
+	try wsync-ctl complete -e "$first"
+	expect_status 0
+	try wsync-ctl discard
+	expect_status 0
+	[ -e ckpt/wsync-3 ] || explain "a loaded checkpoint is gone"
+	try wsync-push old.safetensors -e "$first" -e "$url" "${disk[@]}" --weight-version 4 --stage
+	expect_status 0
+	try wsync-ctl complete
+	expect_status 0
+	[ "$(cd ckpt && echo *)" = "wsync-3 wsync-4" ] || explain "$(ls ckpt)"
+	# gone, and found to be gone before the pause
+	try wsync-push new.safetensors -e "$url" "${disk[@]}" --weight-version 5 --stage
+	expect_status 0
+	rm -r ckpt/wsync-5
+	try wsync-ctl complete
+	expect_status 3
+	err_has "the staged checkpoint is gone"
+	expect_journal "$url" 'paths.count("/pause_generation")' 3
+	try wsync-ctl discard
 	expect_status 0
 	[ -z "$(records)" ]
 }

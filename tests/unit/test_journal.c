@@ -132,8 +132,9 @@ SCRATCH_TEST(a_staged_update_is_written_and_found_and_stays)
 	for (size_t i = 0; i < 3; i++)
 		r->endpoints[i] = (struct ws_journal_endpoint){ .url = URLS[i], .version = "" };
 	r->endpoints[1].open_update = WS_UPDATE_DISK;
-	r->staged = (struct ws_journal_staged){ WS_STAGE_LAST, true,   false,
-		                                "/there/w",   "auto", "/w" };
+	r->staged = (struct ws_journal_staged){ .stage = WS_STAGE_LAST, .whole = true,
+		                                .model_path = "/there/w", .load_format = "auto",
+		                                .written = "/w", .keep = 3 };
 	assert_int_equal(ws_journal_save(l, NULL), 0);
 	r->staged.stage = WS_STAGE_DONE;
 	ws_journal_close(l, NULL);
@@ -146,6 +147,8 @@ SCRATCH_TEST(a_staged_update_is_written_and_found_and_stays)
 	assert_string_equal(e->record.staged.model_path, "/there/w");
 	assert_string_equal(e->record.staged.load_format, "auto");
 	assert_string_equal(e->record.staged.written, "/w");
+	assert_true(!e->record.staged.used && e->record.staged.keep == 3);
+	assert_true(ws_staged_waits(&e->record, &e->record.endpoints[0]));
 	assert_ptr_equal(ws_staged_at(&list, URLS[1], &k), e);
 	assert_int_equal(k, 0);
 	assert_null(ws_staged_at(&list, URLS[0], &k));
@@ -425,7 +428,7 @@ SCRATCH_TEST(a_file_that_is_no_record_is_said_and_left)
 	expect_disbelief("{\"schema\":1", "not JSON");
 	expect_disbelief("[]", "no record");
 	expect_disbelief("{\"schema\":1}", "'process'");
-	expect_disbelief("{\"schema\":2}", "newer wsync");
+	expect_disbelief("{\"schema\":3}", "newer wsync");
 	expect_disbelief("{\"schema\":1,\"schema\":1}", "no record");
 	assert_int_equal(count_files(), 1);
 }

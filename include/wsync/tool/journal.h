@@ -40,7 +40,8 @@ enum ws_stage {
 	WS_STAGE_NONE,    /* an ordinary push */
 	WS_STAGE_SENDING, /* a part is missing */
 	WS_STAGE_LAST,    /* everything may have arrived */
-	WS_STAGE_DONE     /* endpoints with an open update have everything */
+	WS_STAGE_DONE,    /* endpoints with an open update have everything */
+	WS_STAGE_LOADING  /* they were asked to load it, unless they are untouched */
 };
 
 struct ws_journal_staged {
@@ -49,6 +50,8 @@ struct ws_journal_staged {
 	/* of WS_UPDATE_DISK: what the servers will load, and as which format; else "" */
 	const char *model_path, *load_format;
 	const char *written;      /* the same directory here, if it was written for this; else "" */
+	bool used;                /* a server was asked to load it: it may be its model */
+	unsigned keep;            /* ws_push_opts.disk_keep */
 };
 
 struct ws_journal_endpoint {
@@ -128,6 +131,7 @@ struct ws_repair_opts {
 	bool resume_partial;      /* also resume endpoints with some old and some new weights */
 	int64_t timeout_ns;       /* of each request; 0: 10 s */
 	ws_deadline until;        /* of all of them; 0: none */
+	int64_t lock_wait_ns;     /* of ws_staged_discard */
 	const struct ws_cancel *cancel;
 };
 

@@ -14,7 +14,10 @@ extern "C" {
 struct ws_journal_entry *ws_staged_at(const struct ws_journal_list *list, const char *url,
                                       size_t *endpoint);
 
-/* True if the server was restarted since, and has lost the update. */
+/* True if the endpoint has all of its update, and has not begun to load it. */
+bool ws_staged_waits(const struct ws_journal_record *r, const struct ws_journal_endpoint *e);
+/* True if the server was restarted since, and has lost the update. It can still load a
+ * checkpoint. */
 bool ws_staged_lost(const struct ws_journal_endpoint *e, const struct ws_endpoint_info *info);
 
 struct ws_discarding {
@@ -26,9 +29,13 @@ struct ws_discarding {
 
 /* Drops these updates, and forgets those that a restart of the server has ended. A checkpoint that
  * was written for them is removed with the last endpoint. Of opts: http, state_dir, timeout_ns,
- * cancel. -1: *err is the first failure. */
+ * lock_wait_ns, cancel. -1: *err is the first failure. */
 int ws_staged_discard(struct ws_discarding *items, size_t n, const struct ws_repair_opts *opts,
                       struct ws_err *err);
+
+/* For a record whose stage was cut short, and that is repaired: removes the checkpoint that it had
+ * written. */
+int ws_staged_clean(const struct ws_journal_record *r, struct ws_err *err);
 
 #ifdef __cplusplus
 }

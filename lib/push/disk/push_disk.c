@@ -450,10 +450,29 @@ static void add_to_record(const struct ws_push *p, struct ws_journal_staged *out
 	out->written = d->dir ? d->path : "";
 }
 
+/* A source that the servers load as it lies there must not change. */
+static int check_staged(struct ws_push *p, struct ws_err *err)
+{
+	const struct ws_journal_record *r = &p->recovery.staged->record;
+	if (*r->staged.written) {
+		if (access(r->staged.written, F_OK) == 0)
+			return 0;
+		ws_err_errno(err, "open %s", r->staged.written);
+		err->code = WS_EINPUT;
+		return ws_err_hint(err, "the staged checkpoint is gone: wsync-ctl discard, then "
+		                        "stage again");
+	}
+	if (ws_journal_check_source(r, err) == 0)
+		return 0;
+	p->run.commits_void = true;
+	return ws_err_hint(err, "it changed after it was staged: wsync-ctl discard, then stage "
+	                        "again");
+}
+
 static int find_checkpoint(struct ws_push *p, const struct ws_journal_record *r,
                            struct ws_err *err)
 {
-	if (!*r->staged.written && ws_journal_check_source(r, err))
+	if (check_staged(p, err))
 		return -1;
 	push_disk_forget(p, true);
 	struct push_disk *d = push_own(p, sizeof *d, err);
@@ -461,6 +480,7 @@ static int find_checkpoint(struct ws_push *p, const struct ws_journal_record *r,
 		return -1;
 	d->store = (struct ws_disk)WS_DISK_INIT;
 	d->load_format = r->staged.load_format;
+	p->opts.disk_keep = r->staged.keep;
 	d->model_path = strdup(r->staged.model_path);
 	d->path = strdup(*r->staged.written ? r->staged.written : r->staged.model_path);
 	if (!d->model_path || !d->path)
@@ -470,11 +490,13 @@ static int find_checkpoint(struct ws_push *p, const struct ws_journal_record *r,
 
 static int load_checkpoint(struct ws_push *p, struct ws_err *err)
 {
+	if (check_staged(p, err))
+		return -1;
 	const int rc = transfer(p, err);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		if (push_has_all(&p->to.endpoints[i]))
 			p->to.endpoints[i].staged = false;
-	return rc;
+	return rc || check_staged(p, err) ? -1 : 0;
 }
 
 /* ---- afterwards ---- */

@@ -135,26 +135,28 @@ static int complete(struct ws_push *p, const struct push_bucket *k, const struct
 
 /* ---- staged updates -------------------------------------------------------------------------- */
 
-/* True if the server says that it has loaded nothing, in the words of xorl's two kinds of servers;
- * *lost: it has no such update any more. */
-static bool loaded_nothing(const struct ws_push *p, size_t i, bool *lost)
+/* True if the server says that it has no such update, in the words of xorl's two kinds of servers.
+ * One message joins those of several schedulers. */
+static bool has_none(const struct ws_err *said)
 {
-	const struct ws_err *said = &p->to.errs[i];
-	const bool none = strcasestr(said->msg, "no weight update") != NULL,
-		   foreign = strstr(said->msg, "does not match completion group") != NULL,
-		   late = strstr(said->msg, "timed out after") != NULL;
-	*lost = none || foreign || (late && !push_can(p, i)->stuck_prepare);
-	return ws_endpoint_said_no(said) && (none || foreign || late);
+	return ws_endpoint_said_no(said) && !strcasestr(said->msg, "succe") &&
+	       (strcasestr(said->msg, "no weight update") ||
+	        strstr(said->msg, "does not match completion group"));
 }
 
-static void explain(struct ws_push *p, size_t i, bool lost, struct ws_err *err)
+static void explain(const struct ws_push *p, struct ws_err *err)
 {
-	if (lost)
-		ws_err_hint(err, "it was restarted, or somebody else ended the update: push again "
-		                 "to %s", p->to.endpoints[i].url);
-	else
-		ws_err_hint(err, "it did not receive everything, and refuses the next update: "
-		                 "restart it, and push again");
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		const char *url = p->to.endpoints[i].url;
+		if (strcmp(err->endpoint, url) != 0)
+			continue;
+		if (has_none(&p->to.errs[i]))
+			ws_err_hint(err, "it was restarted, or its update was ended before: push "
+			                 "to it: wsync-push SOURCE -e %s", url);
+		else if (strstr(p->to.errs[i].msg, "timed out after"))
+			ws_err_hint(err, "it did not receive everything: restart it, and push to "
+			                 "it");
+	}
 }
 
 static int load_staged(struct ws_push *p, struct ws_err *err)
@@ -165,19 +167,23 @@ static int load_staged(struct ws_push *p, struct ws_err *err)
 	if (rc == 0) {
 		r.changes = true;
 		write_complete(p, &r.w, push_flush_when(p) != WS_FLUSH_NEVER);
+		/* Set with the weights, the label shows after a crash that they were loaded. */
+		p->run.labelled = p->from.weight_version && p->opts.verify != WS_VERIFY_HASH;
+		if (p->run.labelled)
+			ws_jw_str(&r.w, "weight_version", p->from.weight_version);
 		rc = push_request_ask(p, &r, NULL, soon(p), p->opts.cancel, err);
 		report_completes(p, true, true);
 		push_request_note(p, &r);
 	}
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		bool lost = false;
-		if (rc && loaded_nothing(p, i, &lost)) {
+		const bool lost = rc && has_none(&p->to.errs[i]);
+		if (lost)
 			push_target_event(&p->to.endpoints[i].weights, PUSH_REFUSED_UNSENT);
-			explain(p, i, lost, err);
-		}
 		if (lost || push_has_all(&p->to.endpoints[i]))
 			push_staged_over(p, i);
 	}
+	if (rc && err)
+		explain(p, err);
 	push_request_close(p, &r);
 	push_applied(p, ws_now_ns() - start);
 	return rc;

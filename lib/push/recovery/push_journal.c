@@ -195,10 +195,12 @@ static void inherit(struct ws_push *p, struct ws_journal_entry *entry)
 		push_target_event(&e->weights, PUSH_FOUND_PARTIAL);
 		warn_partial(p, e->url, r, was->slept);
 	}
-	if (entry->fate != WS_PROCESS_DEAD || !(p->recovery.locks || is_ours(r)))
+	/* The process that staged an update may still run, but is not at work here. */
+	const bool over = entry->fate == WS_PROCESS_DEAD || r->staged.stage == WS_STAGE_DONE;
+	if (!over || !(p->recovery.locks || is_ours(r)))
 		return;
-	if (push_staged_has(p, r)) /* ending it may load it, so the endpoints must be paused */
-		p->recovery.ends_staged = true;
+	if (push_staged_has(p, r) && r->staged.stage > WS_STAGE_SENDING)
+		p->recovery.ends_staged = true; /* that may load it: after the pause */
 	else
 		push_clean_up(p, entry);
 }
@@ -313,7 +315,7 @@ static int open_journal(struct ws_push *p, struct ws_err *err)
 
 static enum ws_open_update kind_of_update(const struct ws_push *p, size_t i)
 {
-	switch (push_scope_of(p, i)) {
+	switch (p->opts.stage ? PUSH_SCOPE_NONE : push_scope_of(p, i)) {
 	case PUSH_SCOPE_SESSION:
 		return WS_UPDATE_SESSION;
 	case PUSH_SCOPE_PROCESS:
@@ -333,9 +335,8 @@ static enum ws_open_update open_update_of(const struct ws_push *p, size_t i)
 {
 	const bool may_be =
 		p->run.phase == WS_PHASE_TRANSFER || p->to.endpoints[i].weights.scope_open;
-	if (p->to.endpoints[i].staged)
-		return p->recovery.staged_as;
-	return may_be ? kind_of_update(p, i) : WS_UPDATE_NONE;
+	const enum ws_open_update own = may_be ? kind_of_update(p, i) : WS_UPDATE_NONE;
+	return p->to.endpoints[i].staged && !own ? p->recovery.staged_as : own;
 }
 
 void push_describe(const struct ws_push *p, size_t i, struct ws_journal_endpoint *out)
@@ -579,7 +580,9 @@ void push_name_remedy(const struct ws_push *p, struct ws_err *err)
 		                 "still released");
 	if (!push_has_record(p))
 		return;
+	const bool again = p->recovery.staged ? p->recovery.staged->record.directory != NULL :
+	                                        p->opts.again_directory != NULL;
 	ws_err_hint(err, "when the cause is gone%s push again%s",
-	            p->opts.again_directory ? ": wsync-ctl repair --again, or" : ",",
+	            again ? ": wsync-ctl repair --again, or" : ",",
 	            asleep ? " with {asleep} recorded" : "");
 }

@@ -60,12 +60,18 @@ void push_name_remedy(const struct ws_push *p, struct ws_err *err);
 /* For {stage}: -1: an endpoint has such an update, or an earlier push left it unfinished. Call it
  * once the servers are known. */
 int push_stage_check(struct ws_push *p, struct ws_err *err);
-/* Everything has arrived. */
-void push_stage_done(struct ws_push *p);
+/* Everything has arrived; false: that could not be recorded. */
+void push_stage_done(struct ws_push *p, bool done);
 /* For {complete}: finds the update that the endpoints have, and the protocol to complete it. */
 int push_staged_find(struct ws_push *p, struct ws_err *err);
+/* -1: a file of the source is not one that was staged. The digest does not cover its bytes. */
+int push_staged_files(const struct ws_push *p, struct ws_err *err);
 /* Moves the endpoints from that record to the record of this run, which must be saved. */
 int push_staged_take(struct ws_push *p, struct ws_err *err);
+/* Warns about endpoints that got another weight version since. */
+void push_staged_warn(struct ws_push *p);
+/* After a failure: sets the version of the endpoints that have loaded their update. */
+void push_staged_label(struct ws_push *p);
 /* The endpoint has loaded its update, or has none any more. */
 void push_staged_over(struct ws_push *p, size_t i);
 /* Asks endpoints that have loaded their update to leave its group. */

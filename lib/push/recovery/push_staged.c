@@ -1,60 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_staged.c - staged updates. A push with {stage} sends everything and ends. Servers load it
  * when a second run, with {complete}, asks them to. The record of the first run is what the second
- * one knows: endpoints, group, plan and weight version. The second run moves its endpoints into a
- * record of its own before it pauses them. So there is one record of each update at any time. */
+ * one knows: endpoints, group, plan and weight version. The second run writes a record of its own,
+ * and then removes its endpoints from the first, before it pauses them. */
 #include "push_protocol.h"
 
 #include "disk.h"
 #include "journal_core.h"
 #include "lock.h"
 #include "wsync/tool/staged.h"
-#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static const int64_t LEAVE_NS = 10 * WS_NS_PER_S;
 
 /* ---- finding --------------------------------------------------------------------------------- */
 
-struct ws_journal_entry *ws_staged_at(const struct ws_journal_list *list, const char *url,
-                                      size_t *endpoint)
-{
-	for (size_t i = list->n; i-- > 0;) {
-		const struct ws_journal_record *r = &list->items[i].record;
-		for (size_t k = 0; !list->items[i].err.code && k < r->n_endpoints; k++) {
-			if (!r->staged.stage || !r->endpoints[k].open_update ||
-			    !ws_endpoint_same(r->endpoints[k].url, url))
-				continue;
-			*endpoint = k;
-			return &list->items[i];
-		}
-	}
-	return NULL;
-}
-
-/* A restarted server can still load a checkpoint. */
-bool ws_staged_lost(const struct ws_journal_endpoint *e, const struct ws_endpoint_info *info)
-{
-	return e->open_update != WS_UPDATE_DISK && e->instance && info->instance &&
-	       e->instance != info->instance;
-}
-
 static void describe(const struct ws_journal_record *r, char *dst, size_t n)
 {
-	char age[32];
-	const int64_t s = time(NULL) - r->updated;
-	ws_format_duration(age, sizeof age, (s > 0 ? s : 0) * WS_NS_PER_S);
-	snprintf(dst, n, "process %lld on %s staged an update%s%s%s there %s ago",
+	const int64_t s = time(NULL) - r->began;
+	snprintf(dst, n, "process %lld on %s staged an update%s%s%s there %lld s ago",
 	         (long long)r->process.pid, r->process.host,
 	         *r->weight_version ? " (weight version " : "", r->weight_version,
-	         *r->weight_version ? ")" : "", age);
+	         *r->weight_version ? ")" : "", (long long)(s > 0 ? s : 0));
 }
 
-static int list(struct ws_push *p, struct ws_journal_list *out, struct ws_err *err)
+static int list(const struct ws_push *p, struct ws_journal_list *out, struct ws_err *err)
 {
 	*out = (struct ws_journal_list){ 0 };
 	if (p->opts.state_dir)
@@ -71,7 +46,7 @@ static int refuse_second(const struct ws_push *p, size_t i, const struct ws_jour
 	const char *url = p->to.endpoints[i].url;
 	char what[400];
 	describe(r, what, sizeof what);
-	if (r->staged.stage == WS_STAGE_DONE) {
+	if (r->staged.stage >= WS_STAGE_DONE) {
 		ws_err_set(err, WS_EREFUSED, "%s: %s", url, what);
 		ws_err_hint(err, "load it: wsync-ctl complete -e %s; or drop it: wsync-ctl discard "
 		                 "-e %s", url, url);
@@ -86,13 +61,15 @@ static int check_endpoint(struct ws_push *p, size_t i, const struct ws_journal_l
                           struct ws_err *err)
 {
 	const struct push_endpoint *e = &p->to.endpoints[i];
-	size_t k = 0;
-	struct ws_journal_entry *first = ws_staged_at(all, e->url, &k);
-	if (first && !ws_staged_lost(&first->record.endpoints[k], &p->to.infos[i]))
-		return refuse_second(p, i, &first->record, err);
-	if (first) {
-		const struct ws_journal_endpoint none = { .url = first->record.endpoints[k].url };
-		return ws_journal_change(first, &none, 1, err);
+	struct ws_journal_entry *first;
+	for (size_t k = 0; (first = ws_staged_at(all, e->url, &k));) {
+		struct ws_journal_endpoint *was = &first->record.endpoints[k];
+		const struct ws_journal_endpoint none = { .url = was->url };
+		if (!ws_staged_lost(was, &p->to.infos[i]))
+			return refuse_second(p, i, &first->record, err);
+		if (ws_journal_change(first, &none, 1, err))
+			return -1;
+		was->open_update = WS_UPDATE_NONE;
 	}
 	if (e->weights.state != WS_PARTIAL && !e->found_paused && !push_is_asleep(e))
 		return 0;
@@ -115,14 +92,14 @@ int push_stage_check(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
-void push_stage_done(struct ws_push *p)
+void push_stage_done(struct ws_push *p, bool done)
 {
-	p->recovery.stage = WS_STAGE_DONE;
+	p->recovery.stage = done ? WS_STAGE_DONE : WS_STAGE_LAST;
 	p->recovery.staged_as = p->protocol->files                    ? WS_UPDATE_DISK :
 	                        p->from.format == WS_FORMAT_FLATTENED ? WS_UPDATE_TWO_PHASE_FLAT :
 	                                                                WS_UPDATE_TWO_PHASE;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		p->to.endpoints[i].staged = true;
+		p->to.endpoints[i].staged = done;
 }
 
 void push_staged_describe(const struct ws_push *p, struct ws_journal_staged *out)
@@ -132,12 +109,15 @@ void push_staged_describe(const struct ws_push *p, struct ws_journal_staged *out
 		return;
 	if (p->recovery.staged) {
 		*out = p->recovery.staged->record.staged;
+		out->stage = p->recovery.stage;
+		out->used = true;
 		return;
 	}
 	push_describe_sent(p, &sent);
 	*out = (struct ws_journal_staged){ .stage = p->recovery.stage, .whole = sent.whole,
 		                           .checked = sent.checked, .model_path = "",
-		                           .load_format = "", .written = "" };
+		                           .load_format = "", .written = "",
+		                           .keep = p->opts.disk_keep };
 	if (p->protocol->stages)
 		p->protocol->stages(p, out);
 }
@@ -153,10 +133,22 @@ static int refuse_missing(const char *url, const struct ws_journal_entry *entry,
 		ws_err_hint(err, "run wsync-ctl repair, and stage again");
 	} else {
 		ws_err_set(err, WS_EREFUSED, "%s: nothing is staged there", url);
-		ws_err_hint(err, "wsync-push SOURCE --stage sends an update that waits for this "
-		                 "command");
+		ws_err_hint(err, "stage an update first: wsync-push SOURCE --stage");
 	}
 	return ws_err_where(err, NULL, url);
+}
+
+/* A completion that failed may have split the record of an update. */
+static bool is_same(const struct ws_journal_record *a, const struct ws_journal_record *b)
+{
+	return a->digest == b->digest && strcmp(a->group, b->group) == 0 &&
+	       strcmp(a->staged.model_path, b->staged.model_path) == 0;
+}
+
+static bool can_complete(const struct ws_journal_endpoint *e)
+{
+	return e->open_update == WS_UPDATE_TWO_PHASE ||
+	       e->open_update == WS_UPDATE_TWO_PHASE_FLAT || e->open_update == WS_UPDATE_DISK;
 }
 
 static int adopt(struct ws_push *p, size_t i, struct ws_err *err)
@@ -165,15 +157,18 @@ static int adopt(struct ws_push *p, size_t i, struct ws_err *err)
 	size_t k = 0;
 	struct ws_journal_entry *entry = ws_staged_at(&p->recovery.staged_list, e->url, &k),
 				**first = &p->recovery.staged;
-	if (!entry || entry->record.staged.stage != WS_STAGE_DONE)
+	if (!entry || entry->record.staged.stage < WS_STAGE_DONE)
 		return refuse_missing(e->url, entry, err);
 	const struct ws_journal_record *r = &entry->record;
-	if (*first && entry != *first) {
+	if (*first && !is_same(r, &(*first)->record)) {
 		ws_err_set(err, WS_EREFUSED, "%s and %s have updates of different pushes",
 		           p->to.endpoints[0].url, e->url);
 		ws_err_hint(err, "complete them one after the other, with {endpoints}");
 		return ws_err_where(err, NULL, e->url);
 	}
+	if (!can_complete(&r->endpoints[k]) ||
+	    (*first && p->recovery.staged_as != r->endpoints[k].open_update))
+		return ws_err_set(err, WS_EINPUT, "%s: no record of a staged update", entry->path);
 	*first = entry;
 	e->staged = true;
 	e->grouped = r->endpoints[k].grouped;
@@ -199,7 +194,34 @@ int push_staged_find(struct ws_push *p, struct ws_err *err)
 	snprintf(p->link.name, sizeof p->link.name, "%s", r->group);
 	if (!p->from.weight_version && *r->weight_version)
 		p->from.weight_version = r->weight_version;
+	if (ws_endpoint_check_version(p->from.weight_version, err))
+		return -1;
 	return p->protocol->found ? p->protocol->found(p, r, err) : 0;
+}
+
+static bool was_staged(const struct ws_journal_record *r, uint64_t id)
+{
+	for (size_t i = 0; i < r->n_files; i++)
+		if (!r->files[i].in_memory && r->files[i].id == id)
+			return true;
+	return false;
+}
+
+int push_staged_files(const struct ws_push *p, struct ws_err *err)
+{
+	const struct ws_source *s;
+	const char *path;
+	for (size_t i = 0; (s = ws_catalog_source_at(p->from.input.catalog, i)); i++)
+		for (size_t k = 0; (path = ws_source_file_name(s, k)); k++) {
+			uint64_t id;
+			if (!ws_source_file_id(s, k, &id) ||
+			    was_staged(&p->recovery.staged->record, id))
+				continue;
+			ws_err_set(err, WS_EINPUT, "%s is not the file that was staged, or has "
+			           "changed since", path);
+			return ws_err_hint(err, "leave {verify} hash out, or stage again");
+		}
+	return 0;
 }
 
 static int take_from(struct ws_push *p, struct ws_journal_entry *entry, struct ws_err *err)
@@ -223,9 +245,41 @@ int push_staged_take(struct ws_push *p, struct ws_err *err)
 	const struct ws_journal_list *all = &p->recovery.staged_list;
 	for (size_t i = 0; i < all->n; i++)
 		if (!all->items[i].err.code && push_staged_has(p, &all->items[i].record) &&
-		    take_from(p, &all->items[i], err))
+		    ((*all->items[i].record.staged.written &&
+		      ws_journal_use_written(&all->items[i], err)) ||
+		     take_from(p, &all->items[i], err)))
 			return -1;
 	return 0;
+}
+
+/* Another push may have come between, perhaps from another machine. */
+void push_staged_warn(struct ws_push *p)
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		size_t k = 0;
+		const char *url = p->to.endpoints[i].url, *is = p->to.infos[i].weight_version;
+		const struct ws_journal_entry *e =
+			ws_staged_at(&p->recovery.staged_list, url, &k);
+		const char *was = e ? e->record.endpoints[k].version : "";
+		if (*was && *is && strcmp(was, is) != 0)
+			push_warn(p, url, "its weight version was '%s' when the update was staged, "
+			          "and is '%s' now", was, is);
+	}
+}
+
+static bool has_new(const struct push_endpoint *e)
+{
+	return e->weights.state == WS_COMMITTED;
+}
+
+/* If others failed, the version is not set by push_set_version. */
+void push_staged_label(struct ws_push *p)
+{
+	const size_t n = p->from.weight_version ? push_select(p, has_new) : 0;
+	const struct ws_call to = { p->http, p->to.call.urls, n,
+		                    push_cleanup_deadline(p, LEAVE_NS), NULL };
+	if (n)
+		ws_endpoint_set_version(&to, p->from.weight_version, p->to.call.answers, NULL);
 }
 
 void push_staged_over(struct ws_push *p, size_t i)
@@ -266,19 +320,23 @@ void push_staged_forget(struct ws_push *p)
 
 /* ---- written checkpoints --------------------------------------------------------------------- */
 
-/* Splits the path of a written checkpoint, and removes it. */
-static int remove_written(const char *path, struct ws_err *err)
+/* Not of one that a server may have loaded: later pushes to the same endpoints remove it. */
+static int remove_written(const struct ws_journal_record *r, struct ws_err *err)
 {
-	char *dir = strdup(path);
+	char *dir = strdup(r->staged.written);
 	char *slash = dir ? strrchr(dir, '/') : NULL;
-	if (!slash || !slash[1]) {
-		free(dir);
-		return 0;
+	int rc = 0;
+	if (slash && !r->staged.used && access(dir, F_OK) == 0) {
+		*slash = 0;
+		rc = ws_disk_remove(*dir ? dir : "/", slash + 1, err);
 	}
-	*slash = 0;
-	const int rc = ws_disk_remove(dir, slash + 1, err);
 	free(dir);
 	return rc;
+}
+
+int ws_staged_clean(const struct ws_journal_record *r, struct ws_err *err)
+{
+	return r->staged.stage == WS_STAGE_SENDING ? remove_written(r, err) : 0;
 }
 
 /* ---- the next push --------------------------------------------------------------------------- */
@@ -300,12 +358,34 @@ static bool has_all_of(const struct ws_push *p, const struct ws_journal_record *
 	return true;
 }
 
+/* The endpoints stay in the group of a staged update until it has ended. */
+static int check_name(const struct ws_push *p, struct ws_err *err)
+{
+	struct ws_journal_list all;
+	bool same = false;
+	if (!p->opts.group_name || list(p, &all, NULL))
+		return 0;
+	for (size_t i = 0; i < all.n; i++)
+		same = same || (!all.items[i].err.code &&
+		                push_staged_has(p, &all.items[i].record) &&
+		                strcmp(all.items[i].record.group, p->opts.group_name) == 0);
+	ws_journal_list_free(&all);
+	if (!same)
+		return 0;
+	ws_err_set(err, WS_EREFUSED, "an update is staged at these endpoints, with group name %s",
+	           p->opts.group_name);
+	return ws_err_hint(err, "give another {group_name}, or run wsync-ctl complete or discard "
+	                        "before");
+}
+
 int push_staged_may_end(const struct ws_push *p, struct ws_err *err)
 {
-	if (!p->recovery.ends_staged || p->opts.complete || p->opts.pause != WS_PAUSE_NONE)
+	if (!p->recovery.ends_staged || p->opts.complete)
 		return 0;
-	ws_err_set(err, WS_EREFUSED, "an update is staged at these endpoints, and ending it may "
-	           "load it: they must be paused");
+	if (p->opts.pause != WS_PAUSE_NONE)
+		return check_name(p, err);
+	ws_err_set(err, WS_EREFUSED, "an update is staged at these endpoints, and a push can end "
+	           "it only while they are paused");
 	return ws_err_hint(err, "run wsync-ctl discard before, or push without {pause} none");
 }
 
@@ -321,11 +401,10 @@ int push_staged_end(struct ws_push *p, struct ws_err *err)
 		struct ws_journal_entry *e = &all.items[i];
 		if (e->err.code || !push_staged_has(p, &e->record))
 			continue;
-		push_warn(p, NULL, "the update that process %lld staged is given up for this push",
+		push_warn(p, NULL, "this push ends the update that process %lld staged",
 		          (long long)e->record.process.pid);
 		push_clean_up(p, e);
-		if (*e->record.staged.written && has_all_of(p, &e->record) &&
-		    remove_written(e->record.staged.written, &why))
+		if (has_all_of(p, &e->record) && remove_written(&e->record, &why))
 			push_warn(p, NULL, "a staged checkpoint stays: %s", why.msg);
 	}
 	ws_journal_list_free(&all);
@@ -335,69 +414,103 @@ int push_staged_end(struct ws_push *p, struct ws_err *err)
 
 /* ---- dropping -------------------------------------------------------------------------------- */
 
-/* Drops what is staged at one endpoint, which is locked. */
-static int drop(struct ws_discarding *d, const struct ws_repair_opts *opts, ws_deadline until,
-                struct ws_err *err)
+/* What happens at one endpoint, which is locked. */
+struct dropping {
+	struct ws_journal_entry entry; /* as the file is now */
+	const struct ws_repair_opts *opts;
+	ws_deadline until;
+};
+
+/* Finds the endpoint again: others may have changed the record before it was locked. */
+static struct ws_journal_endpoint *find_again(struct dropping *d, const char *url,
+                                              struct ws_err *err)
 {
-	struct ws_journal_record *r = &d->entry->record;
-	struct ws_journal_endpoint now = r->endpoints[d->endpoint];
-	struct ws_endpoint_info info = { 0 };
-	struct ws_err each = WS_ERR_INIT;
-	const struct ws_call to = { opts->http, &now.url, 1, until, opts->cancel };
-	if (now.open_update != WS_UPDATE_DISK) {
-		if (ws_endpoint_probe_all(&to, &info, &each, err)) {
-			*err = each.code ? each : *err;
-			return ws_err_where(err, NULL, now.url);
+	struct ws_journal_record *r = &d->entry.record;
+	ws_journal_read(&d->entry);
+	for (size_t k = 0; !d->entry.err.code && k < r->n_endpoints; k++)
+		if (strcmp(r->endpoints[k].url, url) == 0 && r->endpoints[k].open_update) {
+			if (r->staged.stage != WS_STAGE_LOADING ||
+			    r->endpoints[k].state == WS_UNTOUCHED)
+				return &r->endpoints[k];
+			ws_err_set(err, WS_EPARTIAL, "%s: it has begun to load the update", url);
+			ws_err_hint(err, "run wsync-ctl repair, or push to it");
+			ws_err_where(err, NULL, url);
+			return NULL;
 		}
-		if (!ws_staged_lost(&now, &info) &&
-		    (ws_journal_drop_updates(opts->http, &now, 1, r->group, until, opts->cancel,
-		                             &each, err) ||
-		     now.open_update)) {
-			*err = each.code ? each : *err;
-			return -1;
-		}
-		ws_journal_leave_group(opts->http, &now, 1, r->group, until, opts->cancel);
-	}
-	now.open_update = WS_UPDATE_NONE;
-	return ws_journal_change(d->entry, &now, 1, err);
+	ws_err_set(err, WS_EREFUSED, "%s: nothing is staged there", url);
+	ws_err_where(err, NULL, url);
+	return NULL;
 }
 
-static int discard(struct ws_discarding *d, const struct ws_repair_opts *opts, struct ws_err *err)
+static int drop_update(const struct dropping *d, struct ws_journal_endpoint *now,
+                       struct ws_err *err)
 {
-	const ws_deadline until =
-		ws_deadline_in(opts->timeout_ns > 0 ? opts->timeout_ns : 10 * WS_NS_PER_S);
-	const char *url = d->entry->record.endpoints[d->endpoint].url;
+	const struct ws_repair_opts *o = d->opts;
+	const char *group = d->entry.record.group;
+	const struct ws_call to = { o->http, &now->url, 1, d->until, o->cancel };
+	struct ws_endpoint_info info = { 0 };
+	struct ws_err each = WS_ERR_INIT;
+	if (ws_endpoint_probe_all(&to, &info, &each, err)) {
+		*err = each.code ? each : *err;
+		return ws_err_where(err, NULL, now->url);
+	}
+	if (!ws_staged_lost(now, &info) &&
+	    (ws_journal_drop_updates(o->http, now, 1, group, d->until, o->cancel, &each, err) ||
+	     now->open_update)) {
+		*err = each.code ? each : *err;
+		return -1;
+	}
+	ws_journal_leave_group(o->http, now, 1, group, d->until, o->cancel);
+	return 0;
+}
+
+static int drop(struct dropping *d, const char *url, struct ws_err *err)
+{
+	const struct ws_journal_endpoint *found = find_again(d, url, err);
+	if (!found)
+		return -1;
+	struct ws_journal_endpoint now = *found;
+	const bool last = d->entry.record.n_endpoints == 1;
+	if (now.open_update != WS_UPDATE_DISK && drop_update(d, &now, err))
+		return -1;
+	now.open_update = WS_UPDATE_NONE;
+	if (ws_journal_change(&d->entry, &now, 1, err))
+		return -1;
+	return last && !ws_journal_owes(&now) ? remove_written(&d->entry.record, err) : 0;
+}
+
+static int discard(const struct ws_discarding *item, const struct ws_repair_opts *opts,
+                   struct ws_err *err)
+{
+	const char *url = item->entry->record.endpoints[item->endpoint].url;
+	struct dropping d = { .entry = { .path = item->entry->path, .err = WS_ERR_INIT },
+		              .opts = opts,
+		              .until = ws_deadline_in(opts->timeout_ns > 0 ? opts->timeout_ns :
+		                                                             10 * WS_NS_PER_S) };
 	char *dir = ws_journal_locks(opts->state_dir);
 	struct ws_locks *locks = NULL;
-	int rc = dir ? ws_locks_take(dir, &url, 1, 0, opts->cancel, &locks, err) : ws_oom(err);
+	int rc = dir ? ws_locks_take(dir, &url, 1, opts->lock_wait_ns, opts->cancel, &locks, err) :
+	               ws_oom(err);
 	if (rc == 0)
-		rc = drop(d, opts, until, err);
+		rc = drop(&d, url, err);
+	ws_journal_drop(&d.entry.record, d.entry.priv);
 	ws_locks_drop(locks);
 	free(dir);
 	return rc;
-}
-
-/* Has no endpoint of the record a staged update any more? */
-static bool is_free(const struct ws_discarding *items, size_t n, const struct ws_journal_entry *e)
-{
-	size_t left = e->record.n_endpoints;
-	for (size_t i = 0; i < n; i++)
-		left -= items[i].entry == e && !items[i].err.code;
-	return left == 0;
 }
 
 int ws_staged_discard(struct ws_discarding *items, size_t n, const struct ws_repair_opts *opts,
                       struct ws_err *err)
 {
 	const struct ws_err *first = NULL;
-	for (size_t i = 0; i < n && !ws_cancelled(opts->cancel); i++) {
-		struct ws_discarding *d = &items[i];
-		d->err = (struct ws_err)WS_ERR_INIT;
-		const int rc = discard(d, opts, &d->err);
-		if (rc == 0 && is_free(items, i + 1, d->entry) && *d->entry->record.staged.written)
-			(void)remove_written(d->entry->record.staged.written, &d->err);
-		if (d->err.code && !first)
-			first = &d->err;
+	for (size_t i = 0; i < n; i++) {
+		items[i].err = (struct ws_err)WS_ERR_INIT;
+		if (ws_cancelled(opts->cancel))
+			ws_err_set(&items[i].err, WS_ECANCELLED, "cancelled");
+		else
+			(void)discard(&items[i], opts, &items[i].err);
+		if (items[i].err.code && !first)
+			first = &items[i].err;
 	}
 	if (first && err)
 		*err = *first;

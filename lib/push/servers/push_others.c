@@ -278,7 +278,7 @@ static int check_others(struct ws_push *p, bool ours, struct ws_err *err)
 
 int push_others_end(struct ws_push *p, struct ws_err *err)
 {
-	if (check_others(p, false, err))
+	if (check_others(p, p->run.labelled, err))
 		return -1;
 	p->run.incomplete = push_complete(p, err) != 0;
 	if (p->run.incomplete || push_flush_again(p, err) || push_set_version(p, err))

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* journal_staged.c - finds the records of staged updates. */
+#include "wsync/tool/staged.h"
+
+struct ws_journal_entry *ws_staged_at(const struct ws_journal_list *list, const char *url,
+                                      size_t *endpoint)
+{
+	for (size_t i = list->n; i-- > 0;) {
+		const struct ws_journal_record *r = &list->items[i].record;
+		for (size_t k = 0; !list->items[i].err.code && k < r->n_endpoints; k++) {
+			if (!r->staged.stage || !r->endpoints[k].open_update ||
+			    !ws_endpoint_same(r->endpoints[k].url, url))
+				continue;
+			*endpoint = k;
+			return &list->items[i];
+		}
+	}
+	return NULL;
+}
+
+bool ws_staged_waits(const struct ws_journal_record *r, const struct ws_journal_endpoint *e)
+{
+	return e->open_update && (r->staged.stage == WS_STAGE_DONE ||
+	                          (r->staged.stage == WS_STAGE_LOADING && e->state == WS_UNTOUCHED));
+}
+
+bool ws_staged_lost(const struct ws_journal_endpoint *e, const struct ws_endpoint_info *info)
+{
+	return e->open_update != WS_UPDATE_DISK && e->instance && info->instance &&
+	       e->instance != info->instance;
+}
