@@ -136,8 +136,9 @@ void record_say_staged(struct ctl_job *job)
 		const char *version = r->weight_version;
 		const long long pid = (long long)r->process.pid;
 		if (r->staged.stage >= WS_STAGE_DONE)
-			ui_say(job->ui, "%s: an update%s%s%s was staged %s ago (process %lld on %s): "
-			                "wsync-ctl complete loads it\n",
+			ui_say(job->ui,
+			       "%s: an update%s%s%s was staged %s ago (process %lld on %s): "
+			       "wsync-ctl complete loads it\n",
 			       job->to.urls[i], *version ? " (weight version " : "",
 			       ui_text(version), *version ? ")" : "",
 			       record_age(ago, sizeof ago, r->updated), pid,

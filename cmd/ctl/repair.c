@@ -247,8 +247,9 @@ static int take_one(struct repairs *r, size_t i)
 	}
 	if (cfg->forget) {
 		if (e->record.staged.stage && !cfg->dry_run)
-			ui_warn(r->job->ui, NULL, "the servers may keep what was staged, and refuse "
-			        "other prepared updates: push with --protocol update, or restart them");
+			ui_warn(r->job->ui, NULL,
+			        "the servers may keep what was staged, and refuse other prepared "
+			        "updates: push with --protocol update, or restart them");
 		if (!cfg->dry_run)
 			rc = ws_journal_forget(e, r->job->to.urls, r->job->to.n, &err);
 		/* If all records are meant, those of running pushes stay, as without --forget. */
