@@ -20,8 +20,9 @@ struct ws_journal_entry *ws_staged_at(const struct ws_journal_list *list, const 
 
 bool ws_staged_waits(const struct ws_journal_record *r, const struct ws_journal_endpoint *e)
 {
-	return e->open_update && (r->staged.stage == WS_STAGE_DONE ||
-	                          (r->staged.stage == WS_STAGE_LOADING && e->state == WS_UNTOUCHED));
+	const enum ws_stage stage = r->staged.stage;
+	return e->open_update && (stage == WS_STAGE_DONE ||
+	                          (stage == WS_STAGE_LOADING && e->state == WS_UNTOUCHED));
 }
 
 bool ws_staged_lost(const struct ws_journal_endpoint *e, const struct ws_endpoint_info *info)

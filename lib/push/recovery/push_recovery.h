@@ -86,11 +86,19 @@ int push_staged_end(struct ws_push *p, struct ws_err *err);
 /* Writes the stage, as the record has it. */
 void push_staged_describe(const struct ws_push *p, struct ws_journal_staged *out);
 
-/* ---- push_journal.c, for push_staged.c ---- */
+/* Removes the checkpoint that was written for a staged update, but not one that a server may have
+ * loaded: later pushes to the same endpoints remove that. */
+int push_remove_written(const struct ws_journal_record *r, struct ws_err *err);
+
+/* ---- push_inherit.c: what earlier pushes left ---- */
 
 /* Finds the endpoint of this push for the URL in a record: the exact URL, else another URL of the
  * same endpoint. n_endpoints: none. */
 size_t push_find_endpoint(const struct ws_push *p, const char *url);
+/* True for the record that this run writes. */
+bool push_own_entry(const struct ws_push *p, const struct ws_journal_entry *entry);
+/* Adopts the states in all records. Call it with the locks. */
+void push_read_records(struct ws_push *p);
 /* Ends groups and updates that earlier pushes left open at our endpoints: they block this push. */
 void push_clean_up(struct ws_push *p, struct ws_journal_entry *entry);
 
