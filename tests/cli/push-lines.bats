@@ -175,7 +175,7 @@ asleep() { # MEMORY OPTION...
 	endpoint one --fault refuse:update_weights_from_distributed:2
 	try wsync-push one.safetensors -e "$url" --bucket-size 8KiB
 	expect_status 5
-	sed -i 's/"schema":1/"schema":2/' state/wsync/pushes/*.json
+	sed -i 's/"schema":1/"schema":3/' state/wsync/pushes/*.json
 	try wsync-push two.safetensors -e "$url" --include b
 	err_has "cannot read the record of an earlier push: "
 }
