@@ -189,8 +189,9 @@ static int repair_one(struct repairs *r, struct ws_journal_entry *e,
 		.cancel = &run_cancel,
 	};
 	const int rc = ws_journal_repair(e, &opts, answers, err);
-	if (rc == 0 && !cfg->dry_run && ws_staged_clean(&e->record, err))
-		ui_warn(r->job->ui, NULL, "a checkpoint stays: %s", err->msg);
+	struct ws_err stays = WS_ERR_INIT;
+	if (rc == 0 && !cfg->dry_run && ws_staged_clean(&e->record, &stays))
+		ui_warn(r->job->ui, NULL, "a checkpoint stays: %s", stays.msg);
 	if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)
 		show_answers(r, e, answers);
 	return rc;

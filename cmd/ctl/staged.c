@@ -110,15 +110,16 @@ static void forget_lost(struct completion *c, size_t i, const struct ws_endpoint
 {
 	const struct staging *s = c->of;
 	struct ws_discarding d = { 0 };
-	d.entry = ws_staged_at(&s->records, s->urls[i], &d.endpoint);
-	if (!d.entry || !ws_staged_lost(&d.entry->record.endpoints[d.endpoint], info))
-		return;
 	const struct ws_repair_opts opts = { .http = s->job->to.http,
 		                             .state_dir = ws_buf_str(&s->state_dir),
 		                             .timeout_ns = s->job->cfg->timeout_ns,
 		                             .cancel = &run_cancel };
-	(void)ws_staged_discard(&d, 1, &opts, NULL);
-	c->lost[i] = true;
+	while ((d.entry = ws_staged_at(&s->records, s->urls[i], &d.endpoint)) &&
+	       ws_staged_lost(&d.entry->record.endpoints[d.endpoint], info) &&
+	       ws_staged_discard(&d, 1, &opts, NULL) == 0)
+		c->lost[i] = true;
+	if (!c->lost[i])
+		return;
 	ws_err_set(&c->errs[i], WS_EREFUSED, "%s: it was restarted, and has lost the staged update",
 	           s->urls[i]);
 	ws_err_hint(&c->errs[i], "push to it: wsync-push SOURCE -e %s", s->urls[i]);
@@ -187,14 +188,16 @@ static void merge(struct completion *c, struct ws_ev_end *end, struct ws_err *er
 		end->err = err->code ? err : NULL;
 		return;
 	}
-	if (!err->code) {
+	const bool all_did = !err->code;
+	if (all_did)
 		*err = *gone;
+	if (committed && err->code != WS_EPARTIAL) {
 		ws_err_wrap(err, "%zu of %zu endpoints updated", committed, s->n);
 		err->code = WS_EPARTIAL;
-		if (!gone->hint[0])
-			ws_err_hint(err, "if that server still runs: wsync-ctl complete; if it is "
-			                 "restarted, push to it");
 	}
+	if (all_did && !err->hint[0])
+		ws_err_hint(err, "if that server still runs: wsync-ctl complete; if it is "
+		                 "restarted, push to it");
 	end->ok = false;
 	end->err = err;
 }
@@ -332,12 +335,18 @@ static int discard(struct staging *s, struct ws_err *err)
 	};
 	struct ws_discarding *items = calloc(s->n, sizeof *items);
 	int rc = items ? 0 : ws_oom(err);
-	for (size_t i = 0; rc == 0 && i < s->n; i++)
-		items[i].entry = ws_staged_at(&s->records, s->urls[i], &items[i].endpoint);
-	if (rc == 0) {
-		rc = ws_staged_discard(items, s->n, &opts, err);
-		show_discarded(s, items, s->n);
+	for (size_t i = 0; rc == 0 && i < s->n; i++) {
+		struct ws_discarding *d = &items[i];
+		/* A completion that was killed may have left a second record. */
+		while ((d->entry = ws_staged_at(&s->records, s->urls[i], &d->endpoint)) &&
+		       ws_staged_discard(d, 1, &opts, NULL) == 0)
+			;
+		if (d->err.code && !err->code)
+			*err = d->err;
 	}
+	if (rc == 0)
+		show_discarded(s, items, s->n);
+	rc = rc || err->code ? -1 : 0;
 	free(items);
 	return rc;
 }

@@ -57,6 +57,7 @@ struct push_guard {
 	char failure[512];         /* the error of the push; "": it has not failed */
 	bool unsure;               /* a silent thread may wait for something other than a file */
 	bool keeps;                /* a staged update: ending it may load it */
+	bool waits;                /* it has arrived */
 	struct ws_journal_endpoint *endpoints;
 	char group[128];
 	char *record;              /* its path; NULL: no record is written */
@@ -132,6 +133,7 @@ static void copy(struct push_guard *g, const struct ws_push *p)
 	/* After a failure the push joins workers, and GPU libraries may take long to abort. */
 	g->unsure = p->run.failed_why || p->link.nccl_version[0] || p->protocol->exports;
 	g->keeps = p->opts.complete || p->recovery.stage > WS_STAGE_SENDING;
+	g->waits = p->recovery.stage >= WS_STAGE_DONE;
 	snprintf(g->group, sizeof g->group, "%s", p->link.name);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		copy_endpoint(p, i, &g->endpoints[i]);
@@ -280,7 +282,7 @@ static void fill_result(struct push_guard *g, struct ws_err *why)
 			.state = e->state,
 			.paused = paused,
 			.unflushed = g->push->to.endpoints[i].unflushed,
-			.staged = e->open_update && g->keeps,
+			.staged = e->open_update && g->waits,
 			.message = "",
 		};
 	}

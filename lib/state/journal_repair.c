@@ -256,13 +256,21 @@ static int drop_stage(struct repair *r, struct ws_err *err)
 	return 0;
 }
 
+static bool is_about_to_load(const struct repair *r, size_t i)
+{
+	const struct ws_journal_record *rec = &r->entry->record;
+	return is_in_middle(r, i) && rec->staged.stage == WS_STAGE_LOADING &&
+	       ws_staged_can(&rec->endpoints[i]) &&
+	       rec->endpoints[i].open_update != WS_UPDATE_DISK;
+}
+
 /* A server whose completion died may run again, and is about to load the update. */
 static int pause_loading(struct repair *r, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
-	const size_t n = choose(r, is_in_middle);
+	const size_t n = choose(r, is_about_to_load);
 	const struct ws_call to = { r->opts->http, r->urls, n, patience(r), r->opts->cancel };
-	if (!n || r->entry->record.staged.stage != WS_STAGE_LOADING)
+	if (!n)
 		return 0;
 	ws_endpoint_pause(&to, WS_PAUSE_ABORT, r->replies, &why);
 	for (size_t k = 0; k < n; k++) {
@@ -273,20 +281,39 @@ static int pause_loading(struct repair *r, struct ws_err *err)
 	return go_on(&why, err);
 }
 
-/* Servers that have loaded an update have the cache and the label of the old weights. */
+/* Chooses the servers that have loaded their update. */
+static size_t choose_loaded(struct repair *r, size_t n)
+{
+	size_t k = 0;
+	for (size_t i = 0; i < n; i++)
+		if (r->loaded[i] && !r->answers[r->index[i]].err.code) {
+			r->urls[k] = r->urls[i];
+			r->loaded[k] = true;
+			r->index[k++] = r->index[i];
+		}
+	return k;
+}
+
+/* They have the cache and the label of the old weights. Without an answer they stay paused. */
 static int finish_loaded(struct repair *r, size_t n, struct ws_err *err)
 {
 	const char *version = r->entry->record.weight_version;
 	struct ws_err why = WS_ERR_INIT;
-	size_t loaded = 0;
-	for (size_t k = 0; k < n; k++)
-		if (r->loaded[k])
-			r->urls[loaded++] = r->urls[k];
-	const struct ws_call to = { r->opts->http, r->urls, loaded, patience(r), r->opts->cancel };
-	if (loaded)
+	n = choose_loaded(r, n);
+	struct ws_call to = { r->opts->http, r->urls, n, patience(r), r->opts->cancel };
+	if (n)
 		ws_endpoint_flush(&to, patience(r), r->replies, &why);
-	if (loaded && *version && why.code != WS_ECANCELLED)
+	for (size_t k = 0; k < n; k++)
+		r->answers[r->index[k]].err = r->replies[k].err;
+	to.n = n = choose_loaded(r, n);
+	if (n && *version && why.code != WS_ECANCELLED)
 		ws_endpoint_set_version(&to, version, r->replies, &why);
+	for (size_t k = 0; *version && k < n; k++) {
+		struct ws_repair_answer *a = &r->answers[r->index[k]];
+		a->err = r->replies[k].err;
+		if (!a->err.code)
+			snprintf(a->weight_version, sizeof a->weight_version, "%s", version);
+	}
 	return go_on(&why, err);
 }
 
@@ -306,9 +333,6 @@ static int end_middles(struct repair *r, struct ws_err *err)
 		r->loaded[k] = r->loaded[k] && rec->staged.stage == WS_STAGE_LOADING;
 		if (r->loaded[k])
 			a->state = WS_COMMITTED;
-		if (r->loaded[k] && *rec->weight_version)
-			snprintf(a->weight_version, sizeof a->weight_version, "%s",
-			         rec->weight_version);
 	}
 	return finish_loaded(r, n, err);
 }

@@ -18,11 +18,17 @@ struct ws_journal_entry *ws_staged_at(const struct ws_journal_list *list, const 
 	return NULL;
 }
 
+bool ws_staged_can(const struct ws_journal_endpoint *e)
+{
+	return e->open_update == WS_UPDATE_TWO_PHASE ||
+	       e->open_update == WS_UPDATE_TWO_PHASE_FLAT || e->open_update == WS_UPDATE_DISK;
+}
+
 bool ws_staged_waits(const struct ws_journal_record *r, const struct ws_journal_endpoint *e)
 {
 	const enum ws_stage stage = r->staged.stage;
-	return e->open_update && (stage == WS_STAGE_DONE ||
-	                          (stage == WS_STAGE_LOADING && e->state == WS_UNTOUCHED));
+	return ws_staged_can(e) && (stage == WS_STAGE_DONE ||
+	                            (stage == WS_STAGE_LOADING && e->state == WS_UNTOUCHED));
 }
 
 bool ws_staged_lost(const struct ws_journal_endpoint *e, const struct ws_endpoint_info *info)

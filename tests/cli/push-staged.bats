@@ -342,6 +342,39 @@ is() { # FILE URL...: they have its bytes
 	[ -z "$(records)" ]
 }
 
+@test "a source that changes while servers load it: nobody is committed, whoever else fails" {
+	endpoint first
+	local real=$url
+	mkdir whole
+	cp new.safetensors whole/model.safetensors
+	meddle "$real" /update_weights_from_disk 1 "cp $PWD/old.safetensors $PWD/whole/model.safetensors"
+	first=$url
+	endpoint second --fault refuse:update_weights_from_disk:1
+	try wsync-push whole -e "$first" -e "$url" --stage --backend disk --weight-version 2
+	expect_status 0
+	try wsync-ctl complete
+	expect_status 5
+	out_has "partial   $first, left paused"
+	expect_journal "$real" 's["paused"], s["weight_version"]' "(True, 'default')"
+}
+
+@test "one is gone and one cannot be resumed: exit 9, and both are told" {
+	local n fault=()
+	for n in 1 2 3 4 5; do fault+=(--fault "refuse:continue_generation:$n"); done
+	endpoint second --lineage xorl
+	local second=$url its=$pid
+	endpoint first --lineage xorl "${fault[@]}"
+	try wsync-push new.safetensors -e "$url" -e "$second" --stage
+	expect_status 0
+	kill "$its"
+	wait "$its" || :
+	try wsync-ctl complete
+	expect_status 9
+	out_has "committed $url, left paused"
+	out_has "untouched $second, still staged"
+	err_has "1 of 2 endpoints updated"
+}
+
 @test "disk: a checkpoint that a server has loaded stays, and as many as the stage wanted" {
 	endpoint first
 	first=$url

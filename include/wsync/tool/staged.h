@@ -14,6 +14,8 @@ extern "C" {
 struct ws_journal_entry *ws_staged_at(const struct ws_journal_list *list, const char *url,
                                       size_t *endpoint);
 
+/* True if its open update is of a kind that can be staged. */
+bool ws_staged_can(const struct ws_journal_endpoint *e);
 /* True if the endpoint has all of its update, and has not begun to load it. */
 bool ws_staged_waits(const struct ws_journal_record *r, const struct ws_journal_endpoint *e);
 /* True if the server was restarted since, and has lost the update. It can still load a
@@ -27,8 +29,9 @@ struct ws_discarding {
 	                    * cannot drop an update */
 };
 
-/* Drops these updates, and forgets those that a restart of the server has ended. A checkpoint that
- * was written for them is removed with the last endpoint. Of opts: http, state_dir, timeout_ns,
+/* Drops these updates, and forgets those that a restart of the server has ended; the entries no
+ * longer have them then. A checkpoint that was written for them is removed with the last endpoint,
+ * unless a server was asked to load it. Of opts: http, state_dir, timeout_ns,
  * lock_wait_ns, cancel. -1: *err is the first failure. */
 int ws_staged_discard(struct ws_discarding *items, size_t n, const struct ws_repair_opts *opts,
                       struct ws_err *err);

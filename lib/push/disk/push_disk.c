@@ -451,21 +451,24 @@ static void add_to_record(const struct ws_push *p, struct ws_journal_staged *out
 }
 
 /* A source that the servers load as it lies there must not change. */
-static int check_staged(struct ws_push *p, struct ws_err *err)
+static int check_source(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_journal_record *r = &p->recovery.staged->record;
-	if (*r->staged.written) {
-		if (access(r->staged.written, F_OK) == 0)
-			return 0;
-		ws_err_errno(err, "open %s", r->staged.written);
-		err->code = WS_EINPUT;
-		return ws_err_hint(err, "the staged checkpoint is gone: wsync-ctl discard, then "
-		                        "stage again");
-	}
-	if (ws_journal_check_source(r, err) == 0)
+	if (*r->staged.written || ws_journal_check_source(r, err) == 0)
 		return 0;
 	p->run.commits_void = true;
 	return ws_err_hint(err, "it changed after it was staged: wsync-ctl discard, then stage "
+	                        "again");
+}
+
+static int check_staged(struct ws_push *p, struct ws_err *err)
+{
+	const char *written = p->recovery.staged->record.staged.written;
+	if (!*written || access(written, F_OK) == 0)
+		return check_source(p, err);
+	ws_err_errno(err, "open %s", written);
+	err->code = WS_EINPUT;
+	return ws_err_hint(err, "the staged checkpoint is gone: wsync-ctl discard, then stage "
 	                        "again");
 }
 
@@ -492,11 +495,16 @@ static int load_checkpoint(struct ws_push *p, struct ws_err *err)
 {
 	if (check_staged(p, err))
 		return -1;
+	struct ws_err changed = WS_ERR_INIT;
 	const int rc = transfer(p, err);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		if (push_has_all(&p->to.endpoints[i]))
 			p->to.endpoints[i].staged = false;
-	return rc || check_staged(p, err) ? -1 : 0;
+	push_alive(p); /* the check may hang: the servers have other weights now */
+	const int differs = check_source(p, &changed);
+	if (rc == 0 && differs)
+		*err = changed;
+	return rc || differs ? -1 : 0;
 }
 
 /* ---- afterwards ---- */

@@ -22,6 +22,7 @@
 #include "journal_core.h"
 #include "wsync/tool/str.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,13 +136,23 @@ static int complete(struct ws_push *p, const struct push_bucket *k, const struct
 
 /* ---- staged updates -------------------------------------------------------------------------- */
 
+static bool says_none(const char *text, size_t n)
+{
+	char part[256];
+	snprintf(part, sizeof part, "%.*s", (int)(n < sizeof part ? n : sizeof part - 1), text);
+	return strcasestr(part, "no weight update") ||
+	       strstr(part, "does not match completion group");
+}
+
 /* True if the server says that it has no such update, in the words of xorl's two kinds of servers.
- * One message joins those of several schedulers. */
+ * One message joins those of several schedulers: all must say so. */
 static bool has_none(const struct ws_err *said)
 {
-	return ws_endpoint_said_no(said) && !strcasestr(said->msg, "succe") &&
-	       (strcasestr(said->msg, "no weight update") ||
-	        strstr(said->msg, "does not match completion group"));
+	const char *text = said->msg, *end;
+	bool none = ws_endpoint_said_no(said);
+	for (; none && (end = strstr(text, " | ")); text = end + 3)
+		none = says_none(text, (size_t)(end - text));
+	return none && says_none(text, strlen(text));
 }
 
 static void explain(const struct ws_push *p, struct ws_err *err)

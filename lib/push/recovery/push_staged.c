@@ -144,12 +144,6 @@ static bool is_same(const struct ws_journal_record *a, const struct ws_journal_r
 	       strcmp(a->staged.model_path, b->staged.model_path) == 0;
 }
 
-static bool can_complete(const struct ws_journal_endpoint *e)
-{
-	return e->open_update == WS_UPDATE_TWO_PHASE ||
-	       e->open_update == WS_UPDATE_TWO_PHASE_FLAT || e->open_update == WS_UPDATE_DISK;
-}
-
 static int adopt(struct ws_push *p, size_t i, struct ws_err *err)
 {
 	struct push_endpoint *e = &p->to.endpoints[i];
@@ -165,7 +159,7 @@ static int adopt(struct ws_push *p, size_t i, struct ws_err *err)
 		ws_err_hint(err, "complete them one after the other, with {endpoints}");
 		return ws_err_where(err, NULL, e->url);
 	}
-	if (!can_complete(&r->endpoints[k]) ||
+	if (!ws_staged_can(&r->endpoints[k]) ||
 	    (*first && p->recovery.staged_as != r->endpoints[k].open_update))
 		return ws_err_set(err, WS_EINPUT, "%s: no record of a staged update", entry->path);
 	*first = entry;

@@ -28,18 +28,22 @@ static struct ws_journal_endpoint *find_again(struct dropping *d, const char *ur
 	struct ws_journal_record *r = &d->entry.record;
 	ws_journal_read(&d->entry);
 	for (size_t k = 0; !d->entry.err.code && k < r->n_endpoints; k++)
-		if (strcmp(r->endpoints[k].url, url) == 0 && r->endpoints[k].open_update) {
-			if (r->staged.stage != WS_STAGE_LOADING ||
-			    r->endpoints[k].state == WS_UNTOUCHED)
-				return &r->endpoints[k];
-			ws_err_set(err, WS_EPARTIAL, "%s: it has begun to load the update", url);
-			ws_err_hint(err, "run wsync-ctl repair, or push to it");
-			ws_err_where(err, NULL, url);
-			return NULL;
-		}
+		if (strcmp(r->endpoints[k].url, url) == 0 && ws_staged_can(&r->endpoints[k]))
+			return &r->endpoints[k];
 	ws_err_set(err, WS_EREFUSED, "%s: nothing is staged there", url);
 	ws_err_where(err, NULL, url);
 	return NULL;
+}
+
+/* Only an ordinary push can help an endpoint that has loaded a part. */
+static int check_state(const struct dropping *d, const struct ws_journal_endpoint *e,
+                       struct ws_err *err)
+{
+	if (d->entry.record.staged.stage != WS_STAGE_LOADING || e->state == WS_UNTOUCHED)
+		return 0;
+	ws_err_set(err, WS_EPARTIAL, "%s: it has begun to load the update", e->url);
+	ws_err_hint(err, "run wsync-ctl repair, or push to it");
+	return ws_err_where(err, NULL, e->url);
 }
 
 static int drop_update(const struct dropping *d, struct ws_journal_endpoint *now,
@@ -54,9 +58,13 @@ static int drop_update(const struct dropping *d, struct ws_journal_endpoint *now
 		*err = each.code ? each : *err;
 		return ws_err_where(err, NULL, now->url);
 	}
-	if (!ws_staged_lost(now, &info) &&
-	    (ws_journal_drop_updates(o->http, now, 1, group, d->until, o->cancel, &each, err) ||
-	     now->open_update)) {
+	if (ws_staged_lost(now, &info)) {
+		*now = (struct ws_journal_endpoint){ .url = now->url };
+		return 0;
+	}
+	if (check_state(d, now, err) ||
+	    ws_journal_drop_updates(o->http, now, 1, group, d->until, o->cancel, &each, err) ||
+	    now->open_update) {
 		*err = each.code ? each : *err;
 		return -1;
 	}
@@ -71,7 +79,8 @@ static int drop(struct dropping *d, const char *url, struct ws_err *err)
 		return -1;
 	struct ws_journal_endpoint now = *found;
 	const bool last = d->entry.record.n_endpoints == 1;
-	if (now.open_update != WS_UPDATE_DISK && drop_update(d, &now, err))
+	if (now.open_update == WS_UPDATE_DISK ? check_state(d, &now, err) :
+	                                        drop_update(d, &now, err))
 		return -1;
 	now.open_update = WS_UPDATE_NONE;
 	if (ws_journal_change(&d->entry, &now, 1, err))
@@ -107,8 +116,9 @@ int ws_staged_discard(struct ws_discarding *items, size_t n, const struct ws_rep
 		items[i].err = (struct ws_err)WS_ERR_INIT;
 		if (ws_cancelled(opts->cancel))
 			ws_err_set(&items[i].err, WS_ECANCELLED, "cancelled");
-		else
-			(void)discard(&items[i], opts, &items[i].err);
+		else if (discard(&items[i], opts, &items[i].err) == 0)
+			items[i].entry->record.endpoints[items[i].endpoint].open_update =
+				WS_UPDATE_NONE;
 		if (items[i].err.code && !first)
 			first = &items[i].err;
 	}

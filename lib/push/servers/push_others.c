@@ -236,7 +236,15 @@ static bool compare(struct ws_push *p, size_t i, const struct seen *s, bool ours
 	const char *before = p->to.infos[i].weight_version,
 		   *version = ours ? p->from.weight_version : before;
 	char expected[sizeof s->version];
-	ws_printable(expected, sizeof expected, version, strlen(version));
+	/* The request that loaded the weights may have set it. */
+	if (!ours && p->run.labelled) {
+		ws_printable(expected, sizeof expected, p->from.weight_version,
+		             strlen(p->from.weight_version));
+		if (strcmp(expected, s->version) == 0)
+			version = expected;
+	}
+	if (version != expected)
+		ws_printable(expected, sizeof expected, version, strlen(version));
 	what[0] = 0;
 	if (told_version(p, i, s) && strcmp(expected, s->version) != 0 &&
 	    (!ours || strcmp(before, s->version) != 0))
@@ -278,7 +286,7 @@ static int check_others(struct ws_push *p, bool ours, struct ws_err *err)
 
 int push_others_end(struct ws_push *p, struct ws_err *err)
 {
-	if (check_others(p, p->run.labelled, err))
+	if (check_others(p, false, err))
 		return -1;
 	p->run.incomplete = push_complete(p, err) != 0;
 	if (p->run.incomplete || push_flush_again(p, err) || push_set_version(p, err))
