@@ -185,7 +185,8 @@ static int connect_patiently(const struct ws_store_client_opts *opts, ws_deadlin
                              const struct ws_cancel *cancel, const char *what, struct ws_err *err)
 {
 	struct ws_err last = WS_ERR_INIT;
-	for (int64_t pause = first_pause_ns;; pause += pause / 2) {
+	/* it stops growing: a rank may wait for its master for hours */
+	for (int64_t pause = first_pause_ns;; pause += pause < longest_pause_ns ? pause / 2 : 0) {
 		const int fd = ws_sock_connect(opts->host, opts->port, until, cancel, &last);
 		if (fd >= 0)
 			return fd;
