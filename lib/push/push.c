@@ -98,7 +98,7 @@ static void withdraw_commits(struct ws_push *p)
 		(void)push_complete(p, NULL);
 }
 
-/* {stage}: as change_weights, but nobody is paused, and nothing is loaded. */
+/* {stage}: sends as change_weights does, but pauses no endpoint and loads nothing. */
 static int stage_update(struct ws_push *p, struct ws_err *err)
 {
 	push_enter(p, WS_PHASE_TRANSFER);

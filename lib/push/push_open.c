@@ -210,8 +210,8 @@ static int check_stage(const struct ws_push_opts *o, struct ws_err *err)
 		                  "it to wsync-ctl complete");
 	if (o->state_dir || o->dry_run)
 		return 0;
-	ws_err_set(err, WS_EUSAGE, "{stage} needs a state directory: without a record nobody can "
-	           "complete what was sent");
+	ws_err_set(err, WS_EUSAGE, "{stage} needs a state directory: what was sent can only be "
+	           "completed with its record");
 	return ws_err_hint(err, "{state_dir} names a directory that this user can write");
 }
 

@@ -83,7 +83,8 @@ print(json.load(open("out2/config.json"))["quantization_config"]["weight_block_s
 @test "no room in the middle of a file: exit 8, and nothing is left" {
 	safetensors two.safetensors a:F32:64,64 b:F32:512,512
 	mkdir there
-	try bash -c "ulimit -f 512; exec wsync-push two.safetensors --write there/new --bucket-size 64KiB"
+	try bash -c "ulimit -f 512
+		exec wsync-push two.safetensors --write there/new --bucket-size 64KiB"
 	expect_status 8
 	err_has "File too large"
 	[ -z "$(ls -A there)" ] || explain "something is left"

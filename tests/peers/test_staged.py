@@ -55,7 +55,10 @@ def watched(endpoint, expected):
     thread = threading.Thread(target=watch)
     thread.start()
     try:
+        lib.await_true(lambda: seen, "a first answer")
         yield seen
+        before = len(seen)
+        lib.await_true(lambda: len(seen) > before, "an answer after it")
     finally:
         over.set()
         thread.join()

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stage and its completion are killed with SIGKILL, at each of their requests and after some of
 them; between them a server is killed. Each time wsync-ctl info says what the servers have, and
-repair or the next push ends it: nobody stays paused, and nobody has a mixture.
+repair or the next push ends it: no server stays paused or has a mixture of weights.
 
 STAGED_SEED draws the numbers. The oracle is the endpoints' own journal and checksums, which are
 compared with what Python makes of the files.

@@ -214,8 +214,8 @@ int ws_bench_push(const struct ws_bench_opts *opts, const struct ws_bench_push *
                   struct ws_bench_bound *out, struct ws_err *err);
 
 /* How long the slowest server stands still: in a push, and while it loads what was staged before
- * (ws_push_opts.stage). The pushes need a state_dir. Rows: update, stage (its duration; nobody is
- * paused), and complete, compared with update. Of b: push, paths, n_paths. */
+ * (ws_push_opts.stage). The pushes need a state_dir. Rows: update, stage (its duration; no
+ * server is paused), and complete, compared with update. Of b: push, paths, n_paths. */
 int ws_bench_staged(const struct ws_bench_opts *opts, const struct ws_bench_push *b,
                     struct ws_err *err);
 
