@@ -12,7 +12,7 @@ static struct ctl_config cfg = {
 	.wait_ns = 60 * WS_NS_PER_S,
 };
 
-static const char *const mode_names[] = { "abort", "retract", "in_place", NULL };
+static const char *const mode_names[] = { "abort", "retract", "in_place", "wait", NULL };
 static const char *const flush_names[] = { "last", "never", NULL };
 static const char *const verify_names[] = { "none", "hash", NULL };
 

@@ -77,7 +77,7 @@ static const char *join_choices(const struct opt *o, char *dst, size_t n)
 
 static void print_option(const struct opt *o, size_t column, size_t width)
 {
-	char left[160], choices[128];
+	char left[320], choices[256];
 	const char *arg = o->arg ? o->arg : join_choices(o, choices, sizeof choices);
 	const char letter[] = { o->letter ? '-' : ' ', o->letter ? o->letter : ' ',
 	                        o->letter ? ',' : ' ', ' ', 0 };
@@ -88,7 +88,7 @@ static void print_option(const struct opt *o, size_t column, size_t width)
 
 static void print_commands(const struct opt_program *p, size_t column, size_t width)
 {
-	char left[160];
+	char left[320];
 	printf("\nCommands:\n");
 	for (const struct opt_command *c = p->commands; c->name; c++) {
 		snprintf(left, sizeof left, "%s%s%s", c->name, *c->args ? " " : "", c->args);
@@ -214,7 +214,7 @@ void opt_print_dump(const struct opt_program *p)
 				*s = ',';
 			continue;
 		}
-		char choices[128];
+		char choices[256];
 		const char letter[] = { o->letter ? o->letter : '-', 0 };
 		join_choices(o, choices, sizeof choices);
 		printf("%s\t%s\t%s\t%s\t%s\t%s\t%s\n", o->name, letter, or_dash(o->arg),

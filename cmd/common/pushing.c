@@ -11,12 +11,12 @@
 /* Indexes are the values of the library's enums. */
 const char *const pushing_backends[] = { "auto", "gloo", "nccl", "tensor", "disk", "ipc", NULL };
 const char *const pushing_protocols[] = { "auto",    "update",     "session", "two-phase",
-	                                  "receive", "ep-scatter", NULL };
+	                                  "receive", "vllm",       "ep-scatter", NULL };
 const char *const pushing_two_phases[] = { "bucket", "whole", NULL };
 const char *const pushing_transform_ons[] = { "auto", "cpu", "gpu", NULL };
 const char *const pushing_formats[] = { "auto", "none", "flattened_bucket", "safetensors", NULL };
 const char *const pushing_flushes[] = { "last", "never", "every", NULL };
-const char *const pushing_pauses[] = { "abort", "retract", "in_place", "none", NULL };
+const char *const pushing_pauses[] = { "abort", "retract", "in_place", "wait", "none", NULL };
 const char *const pushing_partials[] = { "pause", "resume", NULL };
 const char *const pushing_verifies[] = { "names", "hash", "none", NULL };
 

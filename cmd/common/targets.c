@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 const char *const targets_lineages[] = {
-	"auto", "sglang-0.4", "sglang-0.5", "sglang-2026", "xorl-legacy",
-	"xorl", "session",    "slime",      NULL,
+	"auto",  "sglang-0.4", "sglang-0.5", "sglang-2026", "xorl-legacy", "xorl", "session",
+	"slime", "vllm-0.20",  "vllm-0.24",  "vllm-0.27",   "vllm-0.33",   NULL,
 };
 
 /* An endpoint must not get two requests at a time. Locks and records treat localhost, 127.0.0.1 and
@@ -133,12 +133,12 @@ int targets_connect(struct targets *t, const struct opt_common *common, const st
 
 struct ws_call targets_call(const struct targets *t, int64_t ns)
 {
-	return (struct ws_call){ t->http, t->urls, t->n, ws_deadline_in(ns), &run_cancel };
+	return (struct ws_call){ t->http, t->urls, t->n, ws_deadline_in(ns), &run_cancel, NULL };
 }
 
 int targets_probe(struct targets *t, ws_deadline until, struct ws_err *err)
 {
-	const struct ws_call to = { t->http, t->urls, t->n, until, &run_cancel };
+	const struct ws_call to = { t->http, t->urls, t->n, until, &run_cancel, NULL };
 	t->infos = calloc(t->n + 1, sizeof *t->infos);
 	t->errs = calloc(t->n + 1, sizeof *t->errs);
 	return t->infos && t->errs ? ws_endpoint_probe_all(&to, t->infos, t->errs, err) :

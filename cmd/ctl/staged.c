@@ -129,8 +129,8 @@ static void forget_lost(struct completion *c, size_t i, const struct ws_endpoint
 static int find_reachable(struct completion *c, struct ws_err *err)
 {
 	const struct staging *s = c->of;
-	const struct ws_call to = { s->job->to.http, s->urls, s->n,
-		                    ws_deadline_in(s->job->cfg->common.connect_ns), &run_cancel };
+	const ws_deadline until = ws_deadline_in(s->job->cfg->common.connect_ns);
+	const struct ws_call to = { s->job->to.http, s->urls, s->n, until, &run_cancel, NULL };
 	struct ws_endpoint_info *infos = calloc(s->n + 1, sizeof *infos);
 	struct ws_err why = WS_ERR_INIT;
 	if (!infos)

@@ -74,7 +74,8 @@ static int call(struct ctl_job *job, const struct request *r, struct ws_endpoint
 	case HEALTH:
 		return ws_endpoint_health(&to, answers, err);
 	case PAUSE:
-		return ws_endpoint_pause(&to, (enum ws_pause_mode)cfg->mode, answers, err);
+		return ws_endpoint_pause(&to, (enum ws_pause_mode)cfg->mode,
+		                         cfg->mode != WS_PAUSE_IN_PLACE, answers, err);
 	case RESUME:
 		return ws_endpoint_resume(&to, answers, err);
 	case FLUSH:

@@ -134,7 +134,7 @@ static int ask(struct gateway_call *c, struct adding *a, struct ws_err *err)
 	struct ws_err answer = WS_ERR_INIT;
 	if (open_client(g, &http, err))
 		return -1;
-	const struct ws_call to = { http, urls, 1, gateway_until(), &g->stop };
+	const struct ws_call to = { http, urls, 1, gateway_until(), &g->stop, NULL };
 	const int rc = ws_endpoint_probe_all(&to, &a->info, &answer, err);
 	ws_client_close(http);
 	if (rc)
@@ -249,7 +249,7 @@ static void ask_health(struct gateway_call *c, const struct ws_registry *r, bool
 		urls[i] = r->items[i].url;
 	if (r->n && urls && answers && open_client(g, &http, &err) == 0) {
 		const struct ws_call to = { http, urls, r->n, ws_deadline_in(5 * WS_NS_PER_S),
-			                    &g->stop };
+			                    &g->stop, NULL };
 		ws_endpoint_health(&to, answers, &err);
 		for (size_t i = 0; i < r->n; i++)
 			healthy[i] = answers[i].err.code == WS_OK;

@@ -80,6 +80,12 @@ struct ws_endpoint_info {
 	bool moves_experts;       /* the place of an expert may change (EPLB) */
 	bool has_draft;           /* it has a draft model, for speculative decoding */
 	bool shares_weights;      /* with other processes (--weight-cache-mode) */
+	/* of vLLM: */
+	unsigned world_size;      /* ranks of all its engines; 0: not reported */
+	bool control_off;         /* started without VLLM_SERVER_DEV_MODE=1: no control routes */
+	char engine[32];          /* weight_transfer_config's backend: "nccl"; "": none */
+	bool gloo_worker;         /* its workers have the extension wsync_vllm */
+	bool sleeping;            /* its memory is released */
 	char version[64];         /* of the server */
 	char dtype[32];           /* as configured: "auto", "bfloat16" */
 	char device[16];          /* "cuda" (also with ROCm), "cpu", ... */
@@ -116,6 +122,9 @@ struct ws_call {
 	size_t n;
 	ws_deadline until;              /* for all requests together */
 	const struct ws_cancel *cancel; /* NULL: none */
+	/* As detected, one for each URL. NULL: not known; a server that does not know a route of
+	 * SGLang then gets the request of vLLM. */
+	const struct ws_endpoint_info *const *infos;
 };
 
 /* infos[i] and errs[i] belong to to->urls[i]; errs[i].code is WS_OK if that endpoint answered. */
@@ -139,14 +148,16 @@ enum ws_pause_mode {
 	WS_PAUSE_ABORT,    /* requests in flight end with an abort reason */
 	WS_PAUSE_RETRACT,  /* running requests return to the queue; flushes will be refused */
 	WS_PAUSE_IN_PLACE, /* running requests stop in place; flushes will be refused */
+	WS_PAUSE_WAIT,     /* requests in flight end as usual first; vLLM only */
 	WS_PAUSE_NONE      /* do not pause */
 };
-/* "abort", "retract", "in_place", "none" */
+/* "abort", "retract", "in_place", "wait", "none" */
 const char *ws_pause_mode_name(enum ws_pause_mode mode);
 
 int ws_endpoint_health(const struct ws_call *to, struct ws_endpoint_answer *answers,
                        struct ws_err *err);
-int ws_endpoint_pause(const struct ws_call *to, enum ws_pause_mode mode,
+/* clear_cache: vLLM empties its caches with the pause; SGLang flushes only by ws_endpoint_flush. */
+int ws_endpoint_pause(const struct ws_call *to, enum ws_pause_mode mode, bool clear_cache,
                       struct ws_endpoint_answer *answers, struct ws_err *err);
 int ws_endpoint_resume(const struct ws_call *to, struct ws_endpoint_answer *answers,
                        struct ws_err *err);

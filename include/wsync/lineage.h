@@ -28,14 +28,22 @@ enum ws_lineage {
 	WS_LINEAGE_XORL,        /* xorl's fork rebased on a 2026 upstream */
 	WS_LINEAGE_SESSION,     /* upstream from 0.5.21 on: updates stand between begin and end */
 	WS_LINEAGE_SLIME,       /* an upstream release with slime's patch */
+	WS_LINEAGE_VLLM_20,     /* 0.16 to 0.20: an update is one request */
+	WS_LINEAGE_VLLM_24,     /* 0.21 to 0.24: updates stand between start and finish */
+	WS_LINEAGE_VLLM_27,     /* 0.25 to 0.27: start takes no body */
+	WS_LINEAGE_VLLM_33,     /* 0.28 on: the join request says how tensors are packed */
 	WS_N_LINEAGES
 };
 
 /* "unknown", "sglang-0.4", "sglang-0.5", "sglang-2026", "xorl-legacy", "xorl", "session",
- * "slime" */
+ * "slime", "vllm-0.20", "vllm-0.24", "vllm-0.27", "vllm-0.33" */
 const char *ws_lineage_name(enum ws_lineage lineage);
 /* -1: no such name. *out is written on success only. */
 int ws_lineage_parse(const char *name, enum ws_lineage *out);
+
+/* Servers of one family have the same routes for the same purpose. */
+enum ws_server_family { WS_FAMILY_SGLANG, WS_FAMILY_VLLM };
+enum ws_server_family ws_lineage_family(enum ws_lineage lineage);
 
 /* One bool per capability. In parentheses its origin: (route) the list of routes or a harmless
  * request, (field) the schema of a request's body in /openapi.json, (lineage) only the table,
@@ -56,6 +64,15 @@ struct ws_capabilities {
 	bool from_tensor;     /* /update_weights_from_tensor (route) */
 	bool from_ipc;        /* /update_weights_from_ipc (route) */
 	bool sparse_delta;    /* /update_weights_from_sparse_delta (route) */
+	/* vLLM's: /init_weight_transfer_engine, /update_weights (route) */
+	bool transfer;
+	/* its updates stand between /start_weight_update and /finish_weight_update (route) */
+	bool transfer_session;
+	/* /init_weight_transfer_engine, not /update_weights, has "packed" (lineage) */
+	bool packed_at_init;
+	bool unique_id;       /* it also has "nccl_unique_id_b64" (lineage) */
+	bool shutdown;        /* /shutdown_weight_transfer_engine (route) */
+	bool reload;          /* /collective_rpc with "reload_weights": a load from disk (route) */
 
 	/* -- fields of /update_weights_from_distributed (field); unknown ones
 	 * are ignored in silence -- */
@@ -69,7 +86,8 @@ struct ws_capabilities {
 
 	/* -- life of a server -- */
 	bool pause;           /* /pause_generation, /continue_generation (route) */
-	bool pause_modes;     /* the body of pause has "mode"; else pause always aborts (field) */
+	bool pause_modes;     /* the body of pause has "mode": abort, retract, in_place (field) */
+	bool pause_wait;      /* vLLM's modes: abort, wait, keep (lineage) */
 	bool flush;           /* /flush_cache (route) */
 	bool flush_waits; /* flush's query parameter "timeout": waits until idle (field) */
 	bool set_version;     /* /update_weight_version (route) */
@@ -84,6 +102,7 @@ struct ws_capabilities {
 	bool skip_tensors;    /* its "skip_tensor_list" (field) */
 	bool get_weights;     /* /get_weights_by_name; depends on the model too (route) */
 	bool generate;        /* /generate (route) */
+	bool completions;     /* /v1/completions with token ids, for servers without it (route) */
 	bool routed_experts;  /* its "return_routed_experts" (field) */
 
 	/* -- hidden behavior and ways to die; all (lineage) -- */
@@ -97,6 +116,10 @@ struct ws_capabilities {
 	bool forces_flush;    /* every update flushes, whatever the request says (/server_info) */
 	/* after a completion times out, prepare is refused until a restart */
 	bool stuck_prepare;
+	/* a prompt in the middle of an update, or after a failed one, ends the server */
+	bool dies_of_prompt;
+	/* after one of several ranks fails, later answers may be those of earlier requests */
+	bool stale_answers;
 };
 
 #ifdef __cplusplus

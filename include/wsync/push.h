@@ -47,6 +47,7 @@ enum ws_protocol {
 	WS_PROTOCOL_SESSION,   /* the same between /begin_weight_update and /end_weight_update */
 	WS_PROTOCOL_TWO_PHASE, /* /prepare_weights_update, broadcasts, /complete_weights_update */
 	WS_PROTOCOL_RECEIVE,   /* /receive_weights: one request for everything */
+	WS_PROTOCOL_VLLM,      /* vLLM's: a request for each bucket, /update_weights */
 	/* /receive_weights_ep_scatter: sends each rank its own parameters */
 	WS_PROTOCOL_EP_SCATTER
 };

@@ -33,17 +33,18 @@ static void report_missing(struct ws_check *c, size_t part, enum ws_verdict verd
 {
 	const struct ws_part *p = &c->parts[part];
 	/* With --include and the like, missing tensors are intended. */
+	const bool meant = c->opts->subset &&
+	                   !(verdict == WS_NAME_PARTIAL && c->opts->fused_whole);
 	const struct ws_new_finding finding = {
-		.verdict = verdict, .severity = c->opts->subset ? WS_NOTE : WS_ERROR,
+		.verdict = verdict, .severity = meant ? WS_NOTE : WS_ERROR,
 		.name = p->name, .param = param_of(c, part)->name, .near = near,
 		.rule = ws_check_rule(c, p),
-		.shared = c->opts->subset ? "tensors were not chosen: the server keeps what it has"
-		        : shared,
-		.remedy = c->opts->subset ? NULL : remedy, .follows = near != NULL,
+		.shared = meant ? "tensors were not chosen: the server keeps what it has" : shared,
+		.remedy = meant ? NULL : remedy, .follows = near != NULL,
 	};
 	c->part_reported[part] = true;
-	ws_report_add(c->report, &finding, "%s", c->opts->subset
-	              ? "not chosen: the server keeps what it has" : why);
+	ws_report_add(c->report, &finding, "%s",
+	              meant ? "not chosen: the server keeps what it has" : why);
 }
 
 static bool is_head(const char *name)
@@ -218,8 +219,10 @@ static bool is_partly_sent(struct ws_check *c, size_t part)
 	                   ws_text_module(p->name).s, ws_text_parts(c->layout, p).s, module.s);
 	const struct ws_text shared = ws_textf("fused parameters are sent but for tensors like %s",
 	                                       kind.s);
-	report_missing(c, part, WS_NAME_PARTIAL, NULL, shared.s, "send all parts: the server keeps "
-	            "what it has in the others' place", why.s);
+	report_missing(c, part, WS_NAME_PARTIAL, NULL, shared.s, c->opts->fused_whole
+	               ? "send all parts: vLLM fills the others' place with random values"
+	               : "send all parts: the server keeps what it has in the others' place",
+	               why.s);
 	return true;
 }
 

@@ -2,6 +2,7 @@
 /* endpoint.c - opens connections for programs, and detects the server behind each URL. */
 #include "endpoint_call.h"
 #include "lineage_probe.h"
+#include "vllm_probe.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +32,7 @@ int ws_client_read_key(const char *path, char **key, bool *loose, struct ws_err 
 
 const char *ws_pause_mode_name(enum ws_pause_mode mode)
 {
-	static const char *const names[] = { "abort", "retract", "in_place", "none" };
+	static const char *const names[] = { "abort", "retract", "in_place", "wait", "none" };
 	return (unsigned)mode < sizeof names / sizeof *names ? names[mode] : "unknown";
 }
 
@@ -51,6 +52,7 @@ struct probe {
 	struct ws_endpoint_call *calls; /* QUESTIONS calls per endpoint */
 	struct ws_lineage_signs *signs;
 	bool *silent;                   /* per endpoint: no list of its routes was received */
+	bool *strange, *vllm;           /* not SGLang, it seems; it is a vLLM */
 };
 
 static int ask_questions(struct probe *p, struct ws_err *err)
@@ -77,11 +79,11 @@ static void doubt(const char *url, struct ws_err *err)
 	const unsigned port = ws_http_assumed_port(url);
 	if (port)
 		ws_err_hint(err,
-		            "is this an SGLang server? no port is given, so port %u was asked; "
-		            "theirs is 30000 unless they are told otherwise",
+		            "is this an SGLang or vLLM server? no port is given, so port %u was "
+		            "asked; theirs are 30000 and 8000 unless they are told otherwise",
 		            port);
 	else
-		ws_err_hint(err, "is this an SGLang server, and is this its port?");
+		ws_err_hint(err, "is this an SGLang or vLLM server, and is this its port?");
 }
 
 static int refuse_strange(int question, const struct ws_endpoint_info *info, struct ws_err *err)
@@ -163,6 +165,39 @@ static int read_info(struct probe *p, size_t i, struct ws_endpoint_info *info, s
 	return 0;
 }
 
+/* A vLLM has no /server_info without VLLM_SERVER_DEV_MODE=1, and a different one with it. */
+static bool is_strange(const struct probe *p, size_t i)
+{
+	const struct ws_endpoint_call *call = &p->calls[i * QUESTIONS + SERVER];
+	return call->http.status == 404 || ws_json_get(call->root, "vllm_config");
+}
+
+static int probe_strange(struct probe *p, struct ws_endpoint_info *infos, struct ws_err *errs,
+                         struct ws_err *err)
+{
+	const size_t n = p->to->n;
+	struct ws_json **routes = calloc(n + 1, sizeof *routes);
+	bool any = false;
+	if (!routes)
+		return ws_oom(err);
+	for (size_t i = 0; i < n; i++) {
+		const struct ws_http_call *http = &p->calls[i * QUESTIONS + ROUTES].http;
+		any |= p->strange[i] = is_strange(p, i);
+		if (p->strange[i] && http->status == 200 && http->reply.len <= OPENAPI_MAX)
+			routes[i] = ws_json_parse(http->reply.data, http->reply.len, "openapi.json",
+			                          NULL);
+	}
+	const int rc = any ? ws_vllm_probe(p->to, p->strange, (const struct ws_json **)routes,
+	                                   p->lineage_until, infos, errs, p->vllm, err) :
+	                     0;
+	for (size_t i = 0; i < n; i++) {
+		p->silent[i] &= !p->strange[i];
+		ws_json_free(routes[i]);
+	}
+	free(routes);
+	return rc;
+}
+
 /* XORL servers that were started for training flush at every update; see dies_of_flush. */
 static void settle_flush(struct ws_endpoint_info *info)
 {
@@ -173,17 +208,21 @@ static void settle_flush(struct ws_endpoint_info *info)
 static int probe(struct probe *p, struct ws_endpoint_info *infos, struct ws_err *errs,
                  struct ws_err *err)
 {
-	if (!p->calls || !p->signs || !p->silent)
+	if (!p->calls || !p->signs || !p->silent || !p->strange || !p->vllm)
 		return ws_oom(err);
 	if (ask_questions(p, err))
 		return -1;
 	for (size_t i = 0; i < p->to->n; i++)
 		read_info(p, i, &infos[i], &errs[i]);
+	if (probe_strange(p, infos, errs, err))
+		return -1;
 	struct ws_call late = *p->to;
 	late.until = p->lineage_until;
 	if (ws_lineage_ask(&late, p->silent, p->signs, err))
 		return -1;
 	for (size_t i = 0; i < p->to->n; i++) {
+		if (p->vllm[i])
+			continue;
 		p->signs[i].version = infos[i].version;
 		infos[i].lineage = ws_lineage_detect(&p->signs[i], &infos[i].can);
 		settle_flush(&infos[i]);
@@ -201,6 +240,8 @@ int ws_endpoint_probe_all(const struct ws_call *to, struct ws_endpoint_info *inf
 		.calls = calloc(most, QUESTIONS * sizeof *p.calls),
 		.signs = calloc(most, sizeof *p.signs),
 		.silent = calloc(most, sizeof *p.silent),
+		.strange = calloc(most, sizeof *p.strange),
+		.vllm = calloc(most, sizeof *p.vllm),
 	};
 	const struct ws_err *first = NULL;
 	struct ws_err why = WS_ERR_INIT;
@@ -218,6 +259,8 @@ int ws_endpoint_probe_all(const struct ws_call *to, struct ws_endpoint_info *inf
 	free(p.calls);
 	free(p.signs);
 	free(p.silent);
+	free(p.strange);
+	free(p.vllm);
 	if (first && err)
 		*err = *first;
 	return rc || first ? -1 : 0;

@@ -3,8 +3,9 @@
  *
  * Failure: a status other than 2xx, a "success" other than true, an "error", a "status" of error.
  * Success: a 2xx reply in the form of that route, to a request that was sent completely. Each
- * route that changes a server has a form of its own (answers[]). A proxy's page, {} or a message
- * alone does not confirm the request. Other routes return data, which their callers check. */
+ * route that changes a server has a form of its own (sentences[], answers[]). A proxy's page, {} or
+ * another message does not confirm the request. Other routes return data, which their callers
+ * check. */
 #include "endpoint_call.h"
 
 #include "wsync/tool/str.h"
@@ -210,6 +211,33 @@ static bool has_flushed(const struct ws_endpoint_call *call, const char *words)
 	       has_success(call, words);
 }
 
+/* vLLM up to 0.25 answers a reset of the prefix cache with an empty body. */
+static bool has_reset(const struct ws_endpoint_call *call, const char *words)
+{
+	return !call->http.reply.len || has_success(call, words);
+}
+
+/* {"results": [one per worker]} */
+static bool has_results(const struct ws_endpoint_call *call, const char *words)
+{
+	(void)words;
+	return ws_json_type(ws_json_get(call->root, "results")) == WS_JSON_ARRAY &&
+	       !ws_json_duplicate(call->root);
+}
+
+/* vLLM's routes whose reply is {"message": text} or {"status": text}, by their whole path. */
+static const struct {
+	const char *path, *key, *text;
+} sentences[] = {
+	{ "/pause", "status", "paused" },
+	{ "/resume", "status", "resumed" },
+	{ "/init_weight_transfer_engine", "message", "Weight transfer initialized" },
+	{ "/start_weight_update", "message", "Weight update started" },
+	{ "/update_weights", "message", "Weights updated" },
+	{ "/finish_weight_update", "message", "Weight update finished" },
+	{ "/shutdown_weight_transfer_engine", "message", "Weight transfer shut down" },
+};
+
 /* How each route confirms a request; paths[] are prefixes. */
 static const struct {
 	bool (*agrees)(const struct ws_endpoint_call *call, const char *words);
@@ -223,11 +251,18 @@ static const struct {
 	{ is_quiet,
 	  { "/release_memory_occupation", "/resume_memory_occupation", "/sleep", "/wake_up" } },
 	{ has_flushed, { "/flush_cache" } },
+	{ has_reset, { "/reset_prefix_cache" } },
+	{ has_results, { "/collective_rpc" } },
 };
 
-/* True if the reply confirms the request, or if its route is not in answers[]. */
+/* True if the reply confirms the request, or if its route is in neither table. */
 static bool is_expected(const struct ws_endpoint_call *call, const char *words)
 {
+	for (size_t i = 0; i < sizeof sentences / sizeof *sentences; i++)
+		if (strcmp(call->path, sentences[i].path) == 0)
+			return !ws_json_duplicate(call->root) &&
+			       !strcmp(ws_json_get_string(call->root, sentences[i].key, ""),
+			               sentences[i].text);
 	for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)
 		for (const char *const *p = answers[i].paths; *p; p++)
 			if (strncmp(call->path, *p, strlen(*p)) == 0)

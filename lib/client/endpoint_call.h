@@ -54,6 +54,8 @@ int ws_endpoint_reply(struct ws_endpoint_call *call, const struct ws_json **root
  * 425, 429): the server may have received the request. Also false for a 2xx reply that reports a
  * failure or does not confirm the request: the server may have executed it. */
 bool ws_endpoint_said_no(const struct ws_err *err);
+/* For an answer to ws_endpoint_flush: the server has requests, and flushes when it has none. */
+bool ws_endpoint_is_busy(const struct ws_err *said);
 /* For an answer to ws_endpoint_destroy_group: the server did not know the group. */
 bool ws_endpoint_knew_none(const struct ws_endpoint_answer *a);
 

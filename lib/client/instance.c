@@ -27,6 +27,9 @@ static void add_text(struct ws_buf *text, const struct ws_json *node, int depth)
 uint64_t ws_instance_of(const struct ws_json *server_info)
 {
 	static const char *const keys[] = { "random_seed", "startup_time", "host", "port" };
+	/* vLLM draws it at the start. */
+	const struct ws_json *drawn =
+		ws_json_get(ws_json_get(server_info, "vllm_config"), "instance_id");
 	struct ws_buf text;
 	uint64_t hash = 0;
 	if (ws_json_get_int(server_info, "tokenizer_worker_num", 1) > 1)
@@ -37,6 +40,8 @@ uint64_t ws_instance_of(const struct ws_json *server_info)
 		if (ws_json_type(node) != WS_JSON_NULL)
 			add_text(&text, node, 0);
 	}
+	if (ws_json_string(drawn) && *ws_json_string(drawn))
+		add_text(&text, drawn, 0);
 	if (text.len && ws_buf_check(&text, "server_info", NULL) == 0)
 		hash = ws_hash64(text.data, text.len);
 	ws_buf_free(&text);

@@ -6,6 +6,7 @@
  *   random_seed    SGLang of all versions draws it at start, unless --random-seed gives one
  *   startup_time   duration of the start, phase by phase (SGLang since 2026)
  *   host, port     the listening address, which differs between servers behind one address
+ *   vllm_config.instance_id   vLLM draws it at start
  *
  * A server with several tokenizer processes gets 0: its processes may report different values. */
 #ifndef WS_CLIENT_INSTANCE_H

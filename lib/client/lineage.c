@@ -12,6 +12,7 @@
 static const char *const names[WS_N_LINEAGES] = {
 	"unknown",     "sglang-0.4", "sglang-0.5", "sglang-2026",
 	"xorl-legacy", "xorl",       "session",    "slime",
+	"vllm-0.20",   "vllm-0.24",  "vllm-0.27",  "vllm-0.33",
 };
 
 const char *ws_lineage_name(enum ws_lineage lineage)
@@ -27,6 +28,12 @@ int ws_lineage_parse(const char *name, enum ws_lineage *out)
 			return 0;
 		}
 	return -1;
+}
+
+enum ws_server_family ws_lineage_family(enum ws_lineage lineage)
+{
+	return lineage >= WS_LINEAGE_VLLM_20 && lineage <= WS_LINEAGE_VLLM_33 ? WS_FAMILY_VLLM :
+	                                                                       WS_FAMILY_SGLANG;
 }
 
 /* ---- the table ---- */
@@ -45,6 +52,14 @@ int ws_lineage_parse(const char *name, enum ws_lineage *out)
 		      .flush_waits = true, .set_version = true, .checker = true,                   \
 		      .checksums = true, .routed_experts = true, .dies_of_flush = true,            \
 		      .dies_of_group = true
+
+/* vLLM. A prompt between the start and the end of an update ends the server since 0.21; before, the
+ * one request keeps all others waiting. */
+#define VLLM                                                                                       \
+	.transfer = true, .reload = true, .load_format = true, .mixed_bucket = true,               \
+	.pause = true, .pause_wait = true, .flush = true, .sleep = true, .health_open = true,      \
+	.completions = true, .eager_comm = true, .stale_answers = true
+#define VLLM_SESSION VLLM, .transfer_session = true, .dies_of_prompt = true
 
 static const struct ws_capabilities table[WS_N_LINEAGES] = {
 	[WS_LINEAGE_UNKNOWN] = {
@@ -74,6 +89,13 @@ static const struct ws_capabilities table[WS_N_LINEAGES] = {
 	[WS_LINEAGE_SESSION] = { YEAR_2026, .session = true, .selector = true,
 	                         .skip_tensors = true },
 	[WS_LINEAGE_SLIME] = { YEAR_2026, .post_process = true },
+	[WS_LINEAGE_VLLM_20] = { VLLM },
+	[WS_LINEAGE_VLLM_24] = { VLLM_SESSION },
+	[WS_LINEAGE_VLLM_27] = { VLLM_SESSION, .set_version = true },
+	[WS_LINEAGE_VLLM_33] = {
+		VLLM_SESSION, .set_version = true, .packed_at_init = true, .unique_id = true,
+		.shutdown = true, .checksums = true,
+	},
 };
 
 void ws_lineage_capabilities(enum ws_lineage lineage, struct ws_capabilities *out)
@@ -92,20 +114,24 @@ static const struct {
 	FIELD("weights", two_phase_whole), FIELD("weights", receive),
 	FIELD("weights", ep_scatter), FIELD("weights", session), FIELD("weights", post_process),
 	FIELD("weights", from_disk), FIELD("weights", from_tensor), FIELD("weights", from_ipc),
-	FIELD("weights", sparse_delta),
+	FIELD("weights", sparse_delta), FIELD("weights", transfer),
+	FIELD("weights", transfer_session), FIELD("weights", packed_at_init),
+	FIELD("weights", unique_id), FIELD("weights", shutdown), FIELD("weights", reload),
 	FIELD("update", load_format), FIELD("update", mixed_bucket),
 	FIELD("update", weight_version), FIELD("update", abort_requests),
 	FIELD("update", free_kv), FIELD("update", empty_cache), FIELD("update", selector),
-	FIELD("life", pause), FIELD("life", pause_modes), FIELD("life", flush),
-	FIELD("life", flush_waits), FIELD("life", set_version), FIELD("life", memory),
+	FIELD("life", pause), FIELD("life", pause_modes), FIELD("life", pause_wait),
+	FIELD("life", flush), FIELD("life", flush_waits),
+	FIELD("life", set_version), FIELD("life", memory),
 	FIELD("life", sleep), FIELD("life", health_open),
 	FIELD("answers", list_weights), FIELD("answers", checker), FIELD("answers", checksums),
 	FIELD("answers", skip_tensors), FIELD("answers", get_weights), FIELD("answers", generate),
-	FIELD("answers", routed_experts),
+	FIELD("answers", completions), FIELD("answers", routed_experts),
 	FIELD("beware", eager_comm), FIELD("beware", late_refusal),
 	FIELD("beware", dies_of_flush), FIELD("beware", dies_of_group),
 	FIELD("beware", dies_of_format), FIELD("beware", dies_of_release),
 	FIELD("beware", forces_flush), FIELD("beware", stuck_prepare),
+	FIELD("beware", dies_of_prompt), FIELD("beware", stale_answers),
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 _Static_assert(N_FIELDS * sizeof(bool) == sizeof(struct ws_capabilities), "each field has a name");
@@ -239,6 +265,34 @@ static enum ws_lineage by_year(const struct ws_lineage_signs *signs)
 	if (seen->update && asked->pause && asked->set_version)
 		return said == WS_LINEAGE_SGLANG_05 ? said : WS_LINEAGE_SGLANG_04;
 	return said;
+}
+
+/* The second number of "0.N" or "0.N.M"; -1: another form. */
+static int minor_of_vllm(const char *version)
+{
+	int n = 0;
+	if (strncmp(version, "0.", 2) || version[2] < '0' || version[2] > '9')
+		return version[0] >= '1' && version[0] <= '9' ? 1000 : -1;
+	for (const char *p = version + 2; *p >= '0' && *p <= '9' && n < 1000; p++)
+		n = n * 10 + (*p - '0');
+	return n;
+}
+
+enum ws_lineage ws_lineage_vllm(const char *version, struct ws_capabilities *can)
+{
+	const int minor = minor_of_vllm(version);
+	const enum ws_lineage lineage = minor < 0 || minor >= 28 ? WS_LINEAGE_VLLM_33 :
+	                                minor >= 25              ? WS_LINEAGE_VLLM_27 :
+	                                minor >= 21              ? WS_LINEAGE_VLLM_24 :
+	                                                           WS_LINEAGE_VLLM_20;
+	ws_lineage_capabilities(lineage, can);
+	/* Versions that cannot be read, such as those of a build from source, count as new. */
+	can->transfer &= minor < 0 || minor >= 16;
+	can->set_version &= minor < 0 || minor >= 27;
+	can->unique_id &= minor < 0 || minor >= 30;
+	can->shutdown &= minor < 0 || minor >= 32;
+	can->checksums &= minor < 0 || minor >= 32;
+	return lineage;
 }
 
 enum ws_lineage ws_lineage_detect(const struct ws_lineage_signs *signs, struct ws_capabilities *can)

@@ -31,6 +31,9 @@ struct ws_lineage_signs {
 enum ws_lineage ws_lineage_detect(const struct ws_lineage_signs *signs,
                                   struct ws_capabilities *can);
 
+/* The lineage of a vLLM of this version, and its capabilities. */
+enum ws_lineage ws_lineage_vllm(const char *version, struct ws_capabilities *can);
+
 /* Reads an /openapi.json. -1, with *signs unchanged: it has no paths, or it does not list
  * own_route, which the server has just answered. Then it may be a proxy's. */
 int ws_lineage_read_openapi(const struct ws_json *root, const char *own_route,

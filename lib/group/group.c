@@ -7,6 +7,7 @@
 #include "group.h"
 
 #include "group_state.h"
+#include "join.h"
 #include "sock.h"
 
 #include <poll.h>
@@ -95,33 +96,19 @@ static int choose_name(struct ws_group *g, struct ws_err *err)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static void write_init(const struct ws_group *g, const struct ws_member *m, struct ws_buf *body)
-{
-	struct ws_jw w;
-	ws_jw_init(&w, body);
-	ws_jw_object(&w, NULL);
-	ws_jw_str(&w, "master_address", g->host);
-	ws_jw_uint(&w, "master_port", ws_store_port(g->store));
-	ws_jw_uint(&w, "rank_offset", m->rank_offset);
-	ws_jw_uint(&w, "world_size", g->world_size);
-	ws_jw_str(&w, "group_name", g->name);
-	ws_jw_str(&w, "backend", g->opts.ops->name);
-	ws_jw_end_object(&w);
-}
-
 static int start_inits(struct ws_group *g, struct ws_endpoint_call *calls, struct ws_buf *bodies,
                        ws_deadline until, struct ws_err *err)
 {
 	for (size_t i = 0; i < g->opts.n_members; i++) {
 		const struct ws_member *m = &g->opts.members[i];
 		ws_buf_init(&bodies[i], 4096);
-		write_init(g, m, &bodies[i]);
+		ws_join_write(g, m, &bodies[i]);
 		ws_log(g->opts.log, 1, "%s: asked to join %s as ranks %u..%u of %u at %s:%u",
 		       m->url, g->name, m->rank_offset, m->rank_offset + m->ranks - 1,
 		       g->world_size, g->host, (unsigned)ws_store_port(g->store));
 		if (ws_buf_check(&bodies[i], "request", err) ||
-		    ws_endpoint_start(g->opts.http, &calls[i], m->url, "POST",
-		                      "/init_weights_update_group", &bodies[i], until, err))
+		    ws_endpoint_start(g->opts.http, &calls[i], m->url, "POST", ws_join_path(m),
+		                      &bodies[i], until, err))
 			return -1;
 	}
 	return 0;
@@ -137,6 +124,8 @@ static int open_transport(struct ws_group *g, ws_deadline until, struct ws_err *
 {
 	const struct ws_transport_opts opts = { .world_size = g->world_size,
 		                                .senders = g->opts.senders,
+		                                .vllm = g->opts.n_members &&
+		                                        g->opts.members[0].info,
 		                                .host = g->literal,
 		                                .store = g->store,
 		                                .group = g->name,
@@ -360,23 +349,22 @@ static void send_off(const struct ws_group *g, const struct ws_endpoint_call *ca
 	}
 }
 
-static void ask_to_leave(struct ws_group *g, struct ws_endpoint_call *calls, struct ws_buf *body,
+static void ask_to_leave(struct ws_group *g, struct ws_endpoint_call *calls, struct ws_buf *bodies,
                          const bool *lost, ws_deadline until)
 {
 	/* A lost server is usually gone, so its request gets 1 s. If it is alive it must leave, or
 	 * it rejects the next group of this name. */
 	const ws_deadline soon = ws_deadline_min(until, ws_deadline_in(LOST_NS));
-	struct ws_jw w;
-	ws_jw_init(&w, body);
-	ws_jw_object(&w, NULL);
-	ws_jw_str(&w, "group_name", g->name);
-	ws_jw_end_object(&w);
-	for (size_t i = 0; i < g->opts.n_members; i++)
-		if (g->joined[i] &&
-		    ws_endpoint_start(g->opts.http, &calls[i], g->opts.members[i].url, "POST",
-		                      "/destroy_weights_update_group", body,
-		                      lost && lost[i] ? soon : until, NULL))
-			g->joined[i] = false;
+	for (size_t i = 0; i < g->opts.n_members; i++) {
+		const struct ws_member *m = &g->opts.members[i];
+		const char *path = ws_leave_path(m);
+		if (g->joined[i] && path)
+			ws_leave_write(g, m, &bodies[i]);
+		g->joined[i] = g->joined[i] && path &&
+		               ws_endpoint_start(g->opts.http, &calls[i], m->url, "POST", path,
+		                                 &bodies[i], lost && lost[i] ? soon : until,
+		                                 NULL) == 0;
+	}
 	send_off(g, calls);
 }
 
@@ -404,12 +392,13 @@ static void leave(struct ws_group *g, bool *lost, ws_deadline until)
 {
 	const size_t n = g->opts.n_members;
 	struct ws_endpoint_call *calls = calloc(n, sizeof *calls);
-	struct ws_buf body;
-	if (!calls)
-		return;
-	ws_buf_init(&body, 1024);
+	struct ws_buf *bodies = calloc(n, sizeof *bodies);
+	if (!calls || !bodies)
+		goto out;
+	for (size_t i = 0; i < n; i++)
+		ws_buf_init(&bodies[i], 1024);
 	wait_settled(g);
-	ask_to_leave(g, calls, &body, lost, until);
+	ask_to_leave(g, calls, bodies, lost, until);
 	if (g->transport)
 		g->transport->ops->close(g->transport);
 	g->transport = NULL;
@@ -420,7 +409,10 @@ static void leave(struct ws_group *g, bool *lost, ws_deadline until)
 		if (lost)
 			lost[i] = silent;
 	}
-	ws_buf_free(&body);
+	for (size_t i = 0; i < n; i++)
+		ws_buf_free(&bodies[i]);
+out:
+	free(bodies);
 	free(calls);
 }
 

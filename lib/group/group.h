@@ -10,6 +10,7 @@
 struct ws_member {
 	const char *url;       /* borrowed */
 	const char *host;      /* host of the url, without brackets */
+	const struct ws_endpoint_info *info; /* of a vLLM; NULL: an SGLang; borrowed */
 	unsigned rank_offset;  /* first of the `ranks` ranks of this endpoint */
 	unsigned ranks;
 	int64_t ns;            /* out: duration of its last request */
@@ -43,6 +44,7 @@ struct ws_group_opts {
 	                   * 0: 1 */
 	const struct ws_transport_ops *ops;
 	struct ws_transport_gpu gpu;
+	bool packed;                        /* vLLM: a bucket is one broadcast */
 	const char *master_address;         /* NULL: chosen */
 	uint16_t master_port;
 	const char *name;                   /* NULL: wsync-<8 hex> */

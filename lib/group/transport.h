@@ -25,6 +25,7 @@ struct ws_transport_opts {
 	unsigned world_size;       /* all ranks; we are rank 0 */
 	/* ranks below this send; from 1 on they learn from WS_TRANSPORT_MEETING where to meet */
 	unsigned senders;
+	bool vllm;                 /* the other ranks are workers of vLLM */
 	const char *host;          /* our address, a literal */
 	struct ws_store *store;    /* borrowed; open as long as the transport */
 	const char *group;         /* the group's name; borrowed as long */
@@ -68,6 +69,8 @@ struct ws_transport_ops {
 	/* Starts to join the group; wait returns the result. */
 	int (*open)(const struct ws_transport_opts *opts, ws_deadline until,
 	            struct ws_transport **out, struct ws_err *err);
+	/* The 128 bytes by which ranks of NCCL meet without a store. NULL: ranks need the store. */
+	const void *(*unique_id)(const struct ws_transport *t, size_t *n);
 	/* True if it computes this recipe output (lib/transform) itself; f NULL: no recipe. The
 	 * function may be NULL: it computes nothing. */
 	bool (*makes)(const struct ws_transport *t, const struct ws_recipe_output *f);

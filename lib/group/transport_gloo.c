@@ -68,6 +68,16 @@ static int join(void *arg, struct ws_err *err)
 	return ws_gloo_open(&opts, g->until, &g->stop, &g->mesh, err);
 }
 
+/* The worker extension wsync_vllm asks for this key (torch puts the slash before it). Its value is
+ * the prefix of the group's keys, as torch would choose it. Without the key the workers would join
+ * by NCCL. */
+static int tell_vllm(const struct gloo *g, struct ws_err *err)
+{
+	char prefix[512];
+	const int n = snprintf(prefix, sizeof prefix, "/%s/%s//cpu/", g->opts.group, g->opts.group);
+	return ws_store_set(g->opts.store, "/wsync/gloo", prefix, (size_t)n, true, err);
+}
+
 static int gloo_open(const struct ws_transport_opts *opts, ws_deadline until,
                      struct ws_transport **out, struct ws_err *err)
 {
@@ -87,7 +97,7 @@ static int gloo_open(const struct ws_transport_opts *opts, ws_deadline until,
 		goto fail;
 	}
 	if (ws_cancel_init(&g->stop, err) || ws_job_init(&g->job, err) ||
-	    ws_job_start(&g->job, join, g, err))
+	    (opts->vllm && tell_vllm(g, err)) || ws_job_start(&g->job, join, g, err))
 		goto fail;
 	*out = &g->base;
 	return 0;

@@ -6,6 +6,7 @@
  * have accepted the invitation. Before the first broadcast nccl_send waits for missing ranks. */
 #include "transport_nccl_state.h"
 
+#include "pickle.h"
 #include "wsync/tool/buf.h"
 
 #include <stdio.h>
@@ -28,8 +29,25 @@ static void pause_a_little(void)
 
 /* ---- joining ---- */
 
+/* vLLM up to 0.29: its workers get the id from the store. */
+static int publish_for_vllm(struct nccl *n, struct ws_err *err)
+{
+	struct ws_buf pickle;
+	ws_buf_init(&pickle, 1024);
+	ws_pickle_nccl_id(&pickle, n->id.bytes);
+	const int rc = ws_buf_check(&pickle, "pickle", err) ||
+	                               ws_store_set(n->opts.store, "/broadcast_from/0/0",
+	                                            pickle.data, pickle.len, true, err) ?
+	                       -1 :
+	                       0;
+	ws_buf_free(&pickle);
+	return rc;
+}
+
 static int publish(struct nccl *n, struct ws_err *err)
 {
+	if (n->opts.vllm)
+		return publish_for_vllm(n, err);
 	char now[512], once[512]; /* keys of torch 2.0 and later, and of torch before 2.0 */
 	snprintf(now, sizeof now, "/%s/%s//cuda//0", n->opts.group, n->opts.group);
 	snprintf(once, sizeof once, "/%s/%s/0", n->opts.group, n->opts.group);
@@ -38,6 +56,28 @@ static int publish(struct nccl *n, struct ws_err *err)
 	                                    true, err) ?
 	               -1 :
 	               0;
+}
+
+/* vLLM's workers sum one number as soon as they have joined. Without us they wait, or take the next
+ * broadcast for that sum. */
+static int warm_up(struct nccl *n, struct ws_err *err)
+{
+	ws_devptr at = 0;
+	if (ws_gpu_alloc(n->gpu, sizeof(float), &at, err))
+		return -1;
+	const struct ws_comm_event done = { .gpu = n->gpu, .event = n->done[0] };
+	const int rc =
+		ws_gpu_fill(n->gpu, at, 0, sizeof(float), n->wire, err) ||
+				ws_comm_all_reduce_one(n->comm, at, n->wire, n->until, &n->stop,
+	                                               err) ||
+				ws_gpu_event_record(n->gpu, n->done[0], n->wire, err) ||
+				ws_comm_wait_event(n->comm, &done, n->until, &n->stop, err) ?
+			-1 :
+			0;
+	/* Freeing waits for the sum, which may never end: then the process keeps the four bytes. */
+	if (rc == 0)
+		ws_gpu_free(n->gpu, at);
+	return rc;
 }
 
 static int join(void *arg, struct ws_err *err)
@@ -54,7 +94,7 @@ static int join(void *arg, struct ws_err *err)
 			return -1;
 		if (ready)
 			atomic_store(&n->stands, true);
-		if (ready || atomic_load(&n->agreed))
+		if (ready || (atomic_load(&n->agreed) && !n->opts.vllm))
 			break;
 		if (ws_cancelled(&n->stop))
 			return ws_err_set(err, WS_ECANCELLED,
@@ -66,7 +106,7 @@ static int join(void *arg, struct ws_err *err)
 	}
 	ws_log(n->opts.log, 1, "nccl: %s", ready ? "the communicator is ready" :
 	                                           "servers join with the first bucket");
-	return 0;
+	return n->opts.vllm ? warm_up(n, err) : 0;
 }
 
 static void nccl_agreed(struct ws_transport *t)
@@ -153,6 +193,13 @@ static int nccl_check(const struct ws_transport_gpu *gpu, struct ws_err *err)
 	const int rc = open_device(n, gpu, err);
 	nccl_close(&n->base);
 	return rc;
+}
+
+static const void *nccl_unique_id(const struct ws_transport *t, size_t *n)
+{
+	const struct nccl *nccl = (const struct nccl *)t;
+	*n = sizeof nccl->id.bytes;
+	return nccl->id.bytes;
 }
 
 static void nccl_memory(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *gpu,
@@ -296,6 +343,7 @@ const struct ws_transport_ops ws_transport_nccl = {
 	.check = nccl_check,
 	.memory = nccl_memory,
 	.open = nccl_open,
+	.unique_id = nccl_unique_id,
 	.makes = nccl_makes,
 	.agreed = nccl_agreed,
 	.stage = nccl_stage,

@@ -49,7 +49,7 @@ static struct held *new_held(size_t n, struct ws_err *err)
 static int probe_members(struct held *h, struct ws_http *http, const struct ws_group_test_opts *o,
                          ws_deadline until, struct ws_err *err)
 {
-	const struct ws_call to = { http, o->urls, o->n, until, o->cancel };
+	const struct ws_call to = { http, o->urls, o->n, until, o->cancel, NULL };
 	if (ws_endpoint_probe_all(&to, h->infos, h->errs, err))
 		return -1;
 	for (size_t i = 0; i < o->n; i++) {

@@ -33,7 +33,7 @@ static int detect(struct ws_push *p, struct ws_err *err)
 	push_enter(p, WS_PHASE_CONNECT);
 	return push_connect(p, err) || push_twins(p, err) ||
 	                       (!p->opts.complete && push_choose(p, err)) ||
-	                       push_others_connect(p, err) ? -1 : 0;
+	                       push_in_step(p, err) || push_others_connect(p, err) ? -1 : 0;
 }
 
 /* Reads, plans and compares. No request here changes a server. */
@@ -222,7 +222,7 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 		struct push_endpoint *e = &p->to.endpoints[i];
 		push_target_event(&e->weights, PUSH_RUN_BEGINS);
 		e->paused = e->paused_now = e->found_paused = e->found_stopped = e->left_paused =
-			e->confirmed_pause = e->unflushed = false;
+			e->confirmed_pause = e->unflushed = e->cleared = false;
 		e->disconnected = e->timed_out = e->slept = e->staged = false;
 		e->paused_since = e->paused_ns = 0;
 		e->asleep = 0;

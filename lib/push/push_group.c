@@ -80,6 +80,7 @@ int push_init_group(struct ws_push *p, struct ws_err *err)
 		.senders = push_sending_ranks(p),
 		.ops = p->link.transport,
 		.gpu = p->link.gpu,
+		.packed = p->from.plan->format == WS_FORMAT_FLATTENED,
 		.master_address = p->opts.master_address,
 		.master_port = p->opts.master_port,
 		.name = p->link.name,

@@ -201,7 +201,8 @@ static void resume(struct push_guard *g)
 {
 	size_t n;
 	for (int try = 0; try < RESUME_TRIES && (n = choose_paused(g)) > 0; try++) {
-		const struct ws_call to = { g->http, g->urls, n, ws_deadline_in(STEP_NS), NULL };
+		const struct ws_call to = { .http = g->http, .urls = g->urls, .n = n,
+			                    .until = ws_deadline_in(STEP_NS) };
 		ws_endpoint_resume(&to, g->answers, NULL);
 		for (size_t k = 0; k < n; k++)
 			g->endpoints[g->index[k]].paused = g->answers[k].err.code != WS_OK;

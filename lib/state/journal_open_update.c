@@ -170,7 +170,7 @@ void ws_journal_leave_group(struct ws_http *http, struct ws_journal_endpoint *th
 	for (size_t i = 0; answers && urls && *group && i < n; i++)
 		if (those[i].grouped)
 			urls[k++] = those[i].url;
-	const struct ws_call to = { http, urls, k, until, cancel };
+	const struct ws_call to = { http, urls, k, until, cancel, NULL };
 	if (k)
 		ws_endpoint_destroy_group(&to, group, answers, NULL);
 	for (size_t i = n; k && i-- > 0;)

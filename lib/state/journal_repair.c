@@ -36,6 +36,7 @@ struct repair {
 	struct ws_journal_endpoint *now;
 	bool *loaded;
 	const char **urls;                /* scratch: the endpoints of one call */
+	const struct ws_endpoint_info **known; /* scratch: and what was detected there */
 	size_t *index;
 };
 
@@ -48,6 +49,7 @@ static size_t choose(struct repair *r, wanted_fn *wanted)
 		if (!wanted(r, i))
 			continue;
 		r->urls[n] = r->entry->record.endpoints[i].url;
+		r->known[n] = r->infos[i].url[0] ? &r->infos[i] : NULL;
 		r->index[n++] = i;
 	}
 	return n;
@@ -58,6 +60,13 @@ static ws_deadline patience(const struct repair *r)
 	const struct ws_repair_opts *o = r->opts;
 	return ws_deadline_min(ws_deadline_in(o->timeout_ns > 0 ? o->timeout_ns : 10 * WS_NS_PER_S),
 	                       o->until ? o->until : WS_FOREVER);
+}
+
+static struct ws_call call_to(const struct repair *r, size_t n)
+{
+	return (struct ws_call){ .http = r->opts->http, .urls = r->urls, .n = n,
+		                 .until = patience(r), .cancel = r->opts->cancel,
+		                 .infos = r->known };
 }
 
 /* ---- locks ----------------------------------------------------------------------------------- */
@@ -120,7 +129,7 @@ static int probe(struct repair *r, struct ws_err *err)
 	struct ws_err why = WS_ERR_INIT;
 	const struct ws_journal_record *rec = &r->entry->record;
 	const size_t n = choose(r, is_free);
-	const struct ws_call to = { r->opts->http, r->urls, n, patience(r), r->opts->cancel };
+	const struct ws_call to = call_to(r, n);
 	if (n && ws_endpoint_probe_all(&to, r->infos, r->errs, &why) &&
 	    (why.code == WS_ECANCELLED || why.code == WS_ESYSTEM)) {
 		if (err)
@@ -200,7 +209,7 @@ static int leave_group(struct repair *r, struct ws_err *err)
 		return 0;
 	const bool came = ws_journal_release_late(rec, patience(r), r->opts->cancel) > 0;
 	const bool pending = rec->master_port && !came && time(NULL) - rec->updated < JOIN_MOST_S;
-	const struct ws_call to = { r->opts->http, r->urls, n, patience(r), r->opts->cancel };
+	const struct ws_call to = call_to(r, n);
 	ws_endpoint_destroy_group(&to, rec->group, r->replies, &why);
 	for (size_t k = 0; k < n; k++) {
 		const struct ws_err *said = &r->replies[k].err;
@@ -269,10 +278,10 @@ static int pause_loading(struct repair *r, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
 	const size_t n = choose(r, is_about_to_load);
-	const struct ws_call to = { r->opts->http, r->urls, n, patience(r), r->opts->cancel };
+	const struct ws_call to = call_to(r, n);
 	if (!n)
 		return 0;
-	ws_endpoint_pause(&to, WS_PAUSE_ABORT, r->replies, &why);
+	ws_endpoint_pause(&to, WS_PAUSE_ABORT, false, r->replies, &why);
 	for (size_t k = 0; k < n; k++) {
 		struct ws_repair_answer *a = &r->answers[r->index[k]];
 		a->paused = a->paused || r->replies[k].sent;
@@ -300,7 +309,7 @@ static int finish_loaded(struct repair *r, size_t n, struct ws_err *err)
 	const char *version = r->entry->record.weight_version;
 	struct ws_err why = WS_ERR_INIT;
 	n = choose_loaded(r, n);
-	struct ws_call to = { r->opts->http, r->urls, n, patience(r), r->opts->cancel };
+	struct ws_call to = call_to(r, n);
 	if (n)
 		ws_endpoint_flush(&to, patience(r), r->replies, &why);
 	for (size_t k = 0; k < n; k++)
@@ -384,7 +393,7 @@ static int resume(struct repair *r, struct ws_err *err)
 	const size_t n = choose(r, is_to_go_on);
 	if (n == 0)
 		return 0;
-	const struct ws_call to = { r->opts->http, r->urls, n, patience(r), r->opts->cancel };
+	const struct ws_call to = call_to(r, n);
 	ws_endpoint_resume(&to, r->replies, &why);
 	for (size_t k = 0; k < n; k++) {
 		struct ws_repair_answer *a = &r->answers[r->index[k]];
@@ -494,12 +503,13 @@ int ws_journal_repair(struct ws_journal_entry *entry, const struct ws_repair_opt
 		.now = calloc(n + 1, sizeof *r.now),
 		.loaded = calloc(n + 1, sizeof *r.loaded),
 		.urls = calloc(n + 1, sizeof *r.urls),
+		.known = calloc(n + 1, sizeof *r.known),
 		.index = calloc(n + 1, sizeof *r.index),
 	};
 	int rc = -1;
 	take_from_record(&r);
 	if (!r.infos || !r.replies || !r.errs || !r.locks || !r.now || !r.loaded || !r.urls ||
-	    !r.index) {
+	    !r.known || !r.index) {
 		ws_oom(err);
 		goto out;
 	}
@@ -527,6 +537,7 @@ out:
 	free(r.now);
 	free(r.loaded);
 	free(r.urls);
+	free(r.known);
 	free(r.index);
 	return rc;
 }

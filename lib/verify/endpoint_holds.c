@@ -239,7 +239,7 @@ int ws_endpoint_checker_names(struct ws_http *http, const char *url, ws_deadline
 	struct ws_checksums sums;
 	struct ws_err why;
 	*out = (struct ws_weight_list){ 0 };
-	const struct ws_call to = { http, &url, 1, until, cancel };
+	const struct ws_call to = { http, &url, 1, until, cancel, NULL };
 	int rc = ws_endpoint_checksums(&to, &sums, &why, err);
 	if (!rc)
 		rc = collect_names(&sums, out, err);

@@ -229,6 +229,7 @@ int ws_name_check_run(const struct ws_name_check_run_opts *o, const struct ws_na
 		.n_exclude = o->n_exclude,
 		.tp_known = *t->url && t->tp,
 		.subset = sends_part(o),
+		.fused_whole = t->fused_whole,
 		.scan = o->scan,
 		.tied_later = o->tied_later,
 		.cancel = o->cancel,

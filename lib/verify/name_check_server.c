@@ -178,7 +178,7 @@ static int ask_layer(struct measuring *m, size_t n, int64_t layer, struct ws_err
 	if (!select_on(m, n))
 		return 0;
 	snprintf(name, sizeof name, "model.layers.%" PRId64 ".input_layernorm.weight", layer);
-	const struct ws_call to = { m->http, m->urls, m->n, m->until, m->cancel };
+	const struct ws_call to = { m->http, m->urls, m->n, m->until, m->cancel, NULL };
 	ws_endpoint_get_weights(&to, name, layer ? 1 : (uint64_t)m->width + 1, MOST_NUMBERS,
 	                        m->values, m->errs, &why);
 	for (size_t k = 0; k < m->n; k++) {

@@ -37,7 +37,8 @@ static void describe(struct ws_name_check_target *t, const struct ws_endpoint_in
 		t->config = NULL;
 	t->keeps_anything = info->keeps_anything;
 	/* A first pipeline stage lacks layers that would be requested. */
-	t->askable = !t->config && info->pp_size <= 1 && !info->keeps_anything;
+	t->fused_whole = ws_lineage_family(info->lineage) == WS_FAMILY_VLLM;
+	t->askable = !t->config && info->pp_size <= 1 && !info->keeps_anything && !t->fused_whole;
 }
 
 static void take_listing(struct ws_name_check_target *t, const char *route, const struct ws_err *e)
@@ -71,7 +72,7 @@ static int ask_lists(struct ws_http *http, size_t n, bool thorough, ws_deadline 
 {
 	for (size_t i = 0; i < n; i++)
 		urls[i] = out[i].url;
-	const struct ws_call to = { http, urls, n, until, cancel };
+	const struct ws_call to = { http, urls, n, until, cancel, NULL };
 	const int rc = ws_endpoint_list_all(&to, NULL, 0, lists, errs, err);
 	for (size_t i = 0; i < n; i++) /* the caller frees all, also after a failure */
 		out[i].listing = lists[i];

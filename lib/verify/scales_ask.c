@@ -176,7 +176,8 @@ static int ask_numbers(struct asking *a, const char *name, size_t order, struct 
 {
 	struct ws_values v = { .numbers = NULL };
 	struct ws_err why = WS_ERR_INIT;
-	const struct ws_call to = { a->http, &a->opts->url, 1, a->opts->until, a->opts->cancel };
+	const struct ws_call to = { a->http, &a->opts->url, 1,
+		                    a->opts->until, a->opts->cancel, NULL };
 	ws_endpoint_get_weights(&to, name, ROWS, MOST_NUMBERS, &v, &why, err);
 	if (why.code == WS_OK && ws_values_empty(&v, a->info.dp_size))
 		ws_err_set(&why, WS_EREFUSED, "the answers are empty");
@@ -261,7 +262,8 @@ static int read_scales(struct asking *a, struct ws_err *err)
 static int meet(struct asking *a, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
-	const struct ws_call to = { a->http, &a->opts->url, 1, a->opts->until, a->opts->cancel };
+	const struct ws_call to = { a->http, &a->opts->url, 1,
+		                    a->opts->until, a->opts->cancel, NULL };
 	if (ws_endpoint_probe_all(&to, &a->info, &why, err) ||
 	    ws_name_check_ask(a->http, &a->info, 1, false, a->opts->until, a->opts->cancel,
 	                      &a->target, err))

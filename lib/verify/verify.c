@@ -75,7 +75,7 @@ static int probe(struct verify *v, struct ws_err *err)
 	const int64_t connect_ns = v->opts->connect_ns > 0 ? v->opts->connect_ns : 10 * WS_NS_PER_S;
 	const ws_deadline until = ws_deadline_min(v->until, ws_deadline_in(connect_ns));
 	const size_t n = v->opts->n_endpoints;
-	const struct ws_call to = { v->http, v->opts->endpoints, n, until, v->opts->cancel };
+	const struct ws_call to = { v->http, v->opts->endpoints, n, until, v->opts->cancel, NULL };
 	const int rc = ws_endpoint_probe_all(&to, v->infos, v->errs, err);
 	for (size_t i = 0; rc && i < n; i++)
 		if (v->errs[i].code != WS_OK)
@@ -92,7 +92,7 @@ static int ask_checksums(struct verify *v, struct ws_err *err)
 	struct ws_checksums *sums = calloc(n + 1, sizeof *sums);
 	if (!sums)
 		return ws_oom(err);
-	const struct ws_call to = { v->http, v->urls, n, v->until, v->opts->cancel };
+	const struct ws_call to = { v->http, v->urls, n, v->until, v->opts->cancel, NULL };
 	ws_endpoint_checksums(&to, sums, v->errs, err);
 	for (size_t k = 0; k < n; k++) {
 		const size_t i = v->index[k];

@@ -254,7 +254,7 @@ static int ask_sample(struct verify *v, const struct sample *s, struct ws_values
 			replicas = v->infos[v->index[k]].dp_size;
 	/* Room for more numbers than expected, so that a wrong shape can be reported. */
 	const size_t most = 4 * s->n * replicas + 4096;
-	const struct ws_call to = { v->http, v->urls, n, v->until, v->opts->cancel };
+	const struct ws_call to = { v->http, v->urls, n, v->until, v->opts->cancel, NULL };
 	ws_endpoint_get_weights(&to, s->tensor->name, s->rows, most, answers, v->errs, err);
 	for (size_t k = 0; k < n; k++) {
 		if (v->errs[k].code == WS_OK)

@@ -35,7 +35,7 @@ needs_scdoc() {
 	order+='(READING A MISMATCH;)?(CHECKSUMS;)?(FILES;)?(NOTES;)?(SEVERAL SENDERS;)?'
 	order+='(AFTER A CRASH;)?'
 	order+='(CONCURRENT PUSHES;)?(BUCKET SIZES;)?(STAGED UPDATES;)?(WRITING A CHECKPOINT;)?'
-	order+='(IPC BACKEND;)?(DISK BACKEND;)?(FILES;)?'
+	order+='(IPC BACKEND;)?(DISK BACKEND;)?(VLLM;)?(FILES;)?'
 	order+='(CAVEATS;)?(BUGS;)?'
 	order+='EXAMPLES;SEE ALSO;$'
 	for p in $(programs); do
@@ -48,7 +48,7 @@ needs_scdoc() {
 @test "--help all lists the options of the table" {
 	for p in $(programs); do
 		diff <(wanted_tags "$p") \
-			<(COLUMNS=100 "$bin/$p" --help all |
+			<(COLUMNS=100 "$bin/$p" --help all | sed -z 's/|\n */|/g' |
 				sed -nE '/^  (-.,|   ) --/{ s/^ +//; s/  .*//; p; }' | sort) >&2
 	done
 }
@@ -75,6 +75,7 @@ needs_scdoc() {
 	known=$(for p in $(programs); do "$bin/$p" --dump-options | cut -f 1 | sed 's/^/--/'; done)
 	# What servers and other programs understand.
 	known+=$'\n--enable-dp-attention\n--random-seed\n--ipc\n--pid\n--'
+	known+=$'\n--weight-transfer-config\n--worker-extension-cls'
 	for f in "$repo"/man/*.scd; do
 		said=$(grep -oE -e '--(\[no-\])?[a-z][a-z0-9-]+' "$f" | sed 's/\[no-\]//' | sort -u)
 		unknown=$(grep -vxF -e "$known" <<<"$said" || true)

@@ -92,7 +92,7 @@ inference servers listen on 30000 unless"
 	try wsync-register add "127.0.0.1:$(head -n 1 other.out)"
 	expect_status 5
 	err_has "no such route (HTTP 404)"
-	err_has "hint: is this an SGLang server"
+	err_has "hint: is this an SGLang or vLLM server"
 }
 
 @test "what is no address is a usage error" {

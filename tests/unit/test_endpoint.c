@@ -541,7 +541,7 @@ static ws_deadline soon(void)
 static const struct ws_call *call_to(size_t n)
 {
 	static struct ws_call to;
-	to = (struct ws_call){ http, urls, n, soon(), NULL };
+	to = (struct ws_call){ http, urls, n, soon(), NULL, NULL };
 	return &to;
 }
 
@@ -614,7 +614,7 @@ CALL(some_yes_and_some_no_is_partial)
 	assert_string_equal(err.endpoint, base[1]);
 	assert_non_null(strstr(err.msg, "failed on 1 of 2 endpoints"));
 	assert_int_equal(ws_endpoint_set_version(&(const struct ws_call){ http, urls + 1, 1, soon(),
-	                                                                  NULL },
+	                                                                  NULL, NULL },
 	                                         "8", a, &err),
 	                 -1);
 	assert_int_equal(err.code, WS_EREFUSED);
@@ -716,7 +716,7 @@ CALL(a_cancelled_call_ends)
 	struct ws_err err;
 	ws_cancel_set(&cancel);
 	assert_int_equal(ws_endpoint_health(&(const struct ws_call){ http, urls, 2, soon(),
-	                                                             &cancel },
+	                                                             &cancel, NULL },
 	                                    a, &err),
 	                 -1);
 	assert_int_equal(err.code, WS_ECANCELLED);

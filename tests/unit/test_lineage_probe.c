@@ -268,7 +268,7 @@ static void probe(struct ws_endpoint_info *info)
 	struct ws_err why, err;
 	const ws_deadline until = ws_deadline_in(10 * WS_NS_PER_S);
 	assert_int_equal(ws_endpoint_probe_all(&(const struct ws_call){ http, urls, 1, until,
-	                                                                NULL },
+	                                                                NULL, NULL },
 	                                       info, &why, &err),
 	                 0);
 	assert_int_equal(effects, 0);

@@ -12,8 +12,11 @@ static const struct { char letter; const char *words; } sentences[] = {
 	{ 'm', "it knows one way to pause" },
 	{ 's', "between the begin and the end" },
 	{ 'i', "{pause} in_place keeps" },
+	{ 't', "it cannot send running requests back" },
+	{ 'w', "its pause does not wait" },
 	{ 'd', "it holds requests, and a flush after an update that finds any ends" },
 	{ 'l', "it holds requests, and a flush that finds any is refused after" },
+	{ 'r', "it holds requests, and a flush that finds any is refused" },
 	{ 'f', "it holds requests, flushes after every update whatever" },
 };
 
@@ -39,6 +42,14 @@ static const struct {
 	  "... d.d ... ...", "... d.d ... ...", "i.i i.i i.i i.i", "sss sss sss sss" },
 	{ WS_LINEAGE_SLIME,
 	  "... d.d ... ...", "... d.d ... ...", "i.i i.i i.i i.i", "... d.d ... ..." },
+	{ WS_LINEAGE_VLLM_20, "... r.r ... ...", "ttt ttt ttt ttt", "i.i i.i i.i i.i",
+	  "... r.r ... ..." },
+	{ WS_LINEAGE_VLLM_24, "... r.r ... ...", "ttt ttt ttt ttt", "i.i i.i i.i i.i",
+	  "sss sss sss sss" },
+	{ WS_LINEAGE_VLLM_27, "... r.r ... ...", "ttt ttt ttt ttt", "i.i i.i i.i i.i",
+	  "sss sss sss sss" },
+	{ WS_LINEAGE_VLLM_33, "... r.r ... ...", "ttt ttt ttt ttt", "i.i i.i i.i i.i",
+	  "sss sss sss sss" },
 };
 _Static_assert(sizeof table / sizeof *table == WS_N_LINEAGES, "every lineage");
 
@@ -73,6 +84,9 @@ TEST(every_combination_is_as_the_table_says)
 		check(&can, WS_PAUSE_RETRACT, table[i].retract);
 		check(&can, WS_PAUSE_IN_PLACE, table[i].in_place);
 		check(&can, WS_PAUSE_NONE, table[i].none);
+		check(&can, WS_PAUSE_WAIT, can.pause_wait ? "... r.r ... ..." :
+		                           can.pause      ? "www www www www" :
+		                                            "ppp ppp ppp ppp");
 	}
 }
 

@@ -152,7 +152,7 @@ TEST(each_endpoint_answers_for_itself)
 	}
 	assert_int_equal(ws_client_open(&(struct ws_client_opts){ .api_key = NULL }, &http, &err),
 	                 0);
-	const struct ws_call one = { http, urls, 1, ws_deadline_in(5 * WS_NS_PER_S), NULL };
+	const struct ws_call one = { http, urls, 1, ws_deadline_in(5 * WS_NS_PER_S), NULL, NULL };
 	struct ws_call both = one;
 	both.n = 2;
 	assert_int_equal(ws_endpoint_get_weights(&both, "a \"b\"", 2, 4, v, errs, &err), -1);

@@ -26,6 +26,7 @@ struct ws_name_check_target {
 	char unlisted[256];                    /* why there is no listing */
 	char model_type[64], architecture[96]; /* from the server's config.json; "": unknown */
 	bool keeps_anything;                   /* wsync-endpoint without a model: every name fits */
+	bool fused_whole;                      /* see ws_namecheck_opts */
 	/* ws_name_check_measure queries it: config and listing are unknown */
 	bool askable;
 	/* data-parallel: number of parts in replies to ws_name_check_measure */

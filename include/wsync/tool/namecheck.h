@@ -119,6 +119,9 @@ struct ws_namecheck_opts {
 	bool tp_known;
 	/* the caller chose tensors: missing ones are notes */
 	bool subset;
+	/* a fused parameter that gets only a part loses the rest, so that is an error even then
+	 * (vLLM) */
+	bool fused_whole;
 	bool scan;                            /* read every tensor */
 	/* list tied heads for ws_tied_check instead of comparing them */
 	bool tied_later;

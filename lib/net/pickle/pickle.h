@@ -63,4 +63,9 @@ void ws_pickle_begin(struct ws_buf *out, uint32_t bytes);
 void ws_pickle_end(struct ws_buf *out, const struct ws_pickle_tensor *tensors, size_t n,
                    uint32_t bytes);
 
+/* The 128 bytes of an ncclUniqueId as vLLM's workers read them from a store, up to 0.29 the only
+ * way: _ctypes._unpickle(vllm.distributed.device_communicators.pynccl_wrapper.ncclUniqueId,
+ * ({}, bytes)). */
+void ws_pickle_nccl_id(struct ws_buf *out, const void *id);
+
 #endif

@@ -63,7 +63,7 @@ int again_ask(struct again *a, struct ws_checksums *sums, struct ws_err *err)
 	for (size_t i = 0; i < n; i++)
 		ws_checksums_free(&sums[i]);
 	const struct ws_call to = { a->http, a->opts->endpoints, n, again_step(a),
-		                    a->opts->cancel };
+		                    a->opts->cancel, NULL };
 	const int rc = ws_endpoint_checksums(&to, sums, a->errs, err);
 	for (size_t i = 0; i < n; i++)
 		for (size_t r = 0; r < sums[i].n_ranks; r++)
@@ -152,7 +152,7 @@ static int connect_to(struct again *a, struct ws_err *err)
 	if (ws_client_open(&client, &a->http, err))
 		return -1;
 	const ws_deadline until = ws_deadline_min(a->until, ws_deadline_in(connect_ns));
-	const struct ws_call to = { a->http, a->opts->endpoints, n, until, a->opts->cancel };
+	const struct ws_call to = { a->http, a->opts->endpoints, n, until, a->opts->cancel, NULL };
 	const int rc = ws_endpoint_probe_all(&to, a->infos, a->errs, err);
 	for (size_t i = 0; rc && i < n; i++)
 		again_fail(a, i, &a->errs[i]);

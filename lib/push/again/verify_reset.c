@@ -62,8 +62,7 @@ static int reset_all(struct reset *s, struct ws_err *err)
 {
 	struct ws_push *p = s->push;
 	const size_t n = push_select(p, NULL);
-	const struct ws_call to = { p->http, p->to.call.urls, n, again_step(&s->a),
-		                    p->opts.cancel };
+	const struct ws_call to = push_call_made(p, again_step(&s->a), p->opts.cancel);
 	const int rc = ws_endpoint_reset_weights(&to, s->bodies, p->to.call.answers, err);
 	for (size_t i = 0; i < n; i++)
 		push_note_failure(p, i, &p->to.call.answers[i].err);

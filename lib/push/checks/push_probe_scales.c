@@ -26,7 +26,7 @@ static int shows(struct ws_push *p, const struct ws_endpoint_info *info, const c
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
 	struct ws_values values;
 	struct ws_err why = WS_ERR_INIT;
-	const struct ws_call to = { p->http, &url, 1, until, p->opts.cancel };
+	const struct ws_call to = { p->http, &url, 1, until, p->opts.cancel, NULL };
 	*yes = ws_endpoint_get_weights(&to, name, 1, MOST_NUMBERS, &values, &why, NULL) == 0 &&
 	       !ws_values_empty(&values, info->dp_size);
 	ws_values_free(&values);

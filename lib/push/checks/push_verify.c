@@ -127,7 +127,7 @@ static int check_endpoint(struct ws_push *p, size_t i, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	const char *url = p->to.endpoints[i].url;
-	const struct ws_call to = { p->http, &url, 1, until, p->opts.cancel };
+	const struct ws_call to = { p->http, &url, 1, until, p->opts.cancel, NULL };
 	struct ws_checksums sums = { 0 };
 	struct ws_err said = WS_ERR_INIT;
 	int rc;
@@ -205,7 +205,7 @@ int push_verify(struct ws_push *p, struct ws_err *err)
 	struct ws_checksums *sums = calloc(n, sizeof *sums);
 	if (!sums)
 		return ws_oom(err);
-	const struct ws_call to = { p->http, p->to.call.urls, n, until, p->opts.cancel };
+	const struct ws_call to = push_call_made(p, until, p->opts.cancel);
 	ws_endpoint_checksums(&to, sums, p->to.errs, NULL);
 	int rc = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -250,7 +250,7 @@ int push_set_version(struct ws_push *p, struct ws_err *err)
 	}
 	const size_t n = push_select(p, NULL);
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
-	const struct ws_call to = { p->http, p->to.call.urls, n, until, p->opts.cancel };
+	const struct ws_call to = push_call_made(p, until, p->opts.cancel);
 	if (ws_endpoint_set_version(&to, p->from.weight_version, p->to.call.answers, err) == 0)
 		return 0;
 	for (size_t i = 0; i < n; i++) {

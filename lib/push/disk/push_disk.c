@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_disk.c - /update_weights_from_disk: the servers load a checkpoint that they can read.
+/* push_disk.c - the servers load a checkpoint that they can read.
  *
+ *   POST /update_weights_from_disk
  *   {"model_path","load_format","flush_cache","abort_all_requests"}, and with it
  *   "recapture_cuda_graph":true if a server is quantized: its parameters may move then
  *   answered by {"success","message","num_paused_requests"}
+ *
+ *   vLLM: POST /collective_rpc {"method":"reload_weights","kwargs":{"weights_path"}}
+ *   answered by {"results":[null, one per worker]}. It empties the layers before it opens the
+ *   path: after any failure it has no weights, and dies of the next prompt (vLLM 0.32).
  *
  * Without --disk-dir this is the source, if servers load from it exactly what would be sent. With
  * --disk-dir a checkpoint is written there while the servers still work (push_disk_write.c). Once
@@ -265,9 +270,29 @@ static void warn_of_name(struct ws_push *p, size_t i)
 		          info->served_model);
 }
 
+static bool is_vllm(const struct ws_push *p, size_t i)
+{
+	return ws_lineage_family(p->to.infos[i].lineage) == WS_FAMILY_VLLM;
+}
+
+/* One request is sent to all. */
+static int check_alike(const struct ws_push *p, struct ws_err *err)
+{
+	for (size_t i = 1; i < p->opts.n_endpoints; i++) {
+		if (is_vllm(p, i) == is_vllm(p, 0))
+			continue;
+		ws_err_set(err, WS_EREFUSED, "%s and %s are servers of different kinds",
+		           p->to.endpoints[0].url, p->to.endpoints[i].url);
+		return ws_err_hint(err, "push to servers of one kind at a time");
+	}
+	return 0;
+}
+
 /* The servers' loaders rearrange some weights, and cannot load into them again. */
 static int legal(struct ws_push *p, struct ws_err *err)
 {
+	if (check_alike(p, err))
+		return -1;
 	if (p->from.input.packed_scales) {
 		ws_err_set(err, WS_EUSAGE, "{packed_scales}: no server loads packed scales from a "
 		           "checkpoint");
@@ -298,8 +323,20 @@ static bool any_quantized(const struct ws_push *p)
 	return false;
 }
 
+static void write_reload(const struct ws_push *p, struct ws_jw *w)
+{
+	ws_jw_str(w, "method", "reload_weights");
+	ws_jw_object(w, "kwargs");
+	ws_jw_str(w, "weights_path", push_disk_of(p)->model_path);
+	ws_jw_end_object(w);
+}
+
 static void write_body(const struct ws_push *p, struct ws_jw *w)
 {
+	if (is_vllm(p, 0)) {
+		write_reload(p, w);
+		return;
+	}
 	ws_jw_str(w, "model_path", push_disk_of(p)->model_path);
 	/* a server's default may load no file */
 	ws_jw_str(w, "load_format", push_disk_of(p)->load_format);
@@ -383,6 +420,8 @@ static void report_answer(struct ws_push *p, struct push_request *r, size_t i)
 		push_warn(p, e->url, "it may still be loading %s: that cannot be stopped",
 		          push_disk_of(p)->model_path);
 	}
+	if (is_vllm(p, i))
+		push_vllm_hint(p, i, said);
 	explain(p, said, words);
 }
 
@@ -410,7 +449,8 @@ static int load(struct ws_push *p, struct ws_err *err)
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	const int64_t start = ws_now_ns();
 	struct push_request r;
-	int rc = push_request_open(p, &r, "/update_weights_from_disk", err);
+	int rc = push_request_open(
+		p, &r, is_vllm(p, 0) ? "/collective_rpc" : "/update_weights_from_disk", err);
 	if (rc == 0) {
 		write_body(p, &r.w);
 		r.changes = true;
@@ -541,7 +581,7 @@ static void disk_done(struct ws_push *p, bool ok)
 
 static bool takes(const struct ws_capabilities *can)
 {
-	return can->from_disk;
+	return can->from_disk || can->reload;
 }
 
 const struct push_protocol push_disk = {

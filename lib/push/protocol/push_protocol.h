@@ -76,6 +76,7 @@ struct push_protocol {
 
 extern const struct push_protocol push_update, push_session, push_two_phase, push_receive;
 extern const struct push_protocol push_ep_scatter, push_tensor, push_ipc, push_disk, push_write;
+extern const struct push_protocol push_vllm;
 /* For protocols without a transport: a name, and functions that are called before the transfer. */
 extern const struct ws_transport_ops push_tensor_transport, push_ipc_transport, push_disk_transport;
 
@@ -92,6 +93,11 @@ void push_write_selector(const struct ws_push *p, struct ws_jw *w);
 int push_scope_begin(struct ws_push *p, struct ws_err *err);
 int push_scope_end(struct ws_push *p, struct ws_err *err);
 void push_scope_undo(struct ws_push *p);
+
+/* ---- push_vllm.c ---- */
+
+/* Adds to an error of a vLLM's workers what helps. */
+void push_vllm_hint(const struct ws_push *p, size_t i, struct ws_err *said);
 
 /* ---- push_ipc.c ---- */
 
@@ -123,6 +129,9 @@ int push_request_open(struct ws_push *p, struct push_request *r, const char *pat
 void push_request_close(struct ws_push *p, struct push_request *r);
 /* Writes names, dtypes and shapes of a bucket's tensors as members of w's current object. */
 void push_write_tensors(struct ws_jw *w, const struct ws_plan *plan, size_t b);
+/* Writes the member `names`, or `shapes`, of n tensors. */
+void push_write_names(struct ws_jw *w, const struct ws_plan_tensor *t, size_t n);
+void push_write_shapes(struct ws_jw *w, const struct ws_plan_tensor *t, size_t n);
 /* Writes num_buckets, and the array `buckets` with these members for each bucket. */
 void push_write_buckets(struct ws_jw *w, const struct ws_plan *plan);
 /* Sends the request to all endpoints; push_move collects the answers. From here on errs of the push

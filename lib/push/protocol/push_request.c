@@ -34,7 +34,15 @@ void push_request_close(struct ws_push *p, struct push_request *r)
 
 /* ---- the body -------------------------------------------------------------------------------- */
 
-static void write_shapes(struct ws_jw *w, const struct ws_plan_tensor *t, size_t n)
+void push_write_names(struct ws_jw *w, const struct ws_plan_tensor *t, size_t n)
+{
+	ws_jw_array(w, "names");
+	for (size_t i = 0; i < n; i++)
+		ws_jw_str(w, NULL, t[i].name);
+	ws_jw_end_array(w);
+}
+
+void push_write_shapes(struct ws_jw *w, const struct ws_plan_tensor *t, size_t n)
 {
 	ws_jw_array(w, "shapes");
 	for (size_t i = 0; i < n; i++) {
@@ -50,15 +58,12 @@ void push_write_tensors(struct ws_jw *w, const struct ws_plan *plan, size_t b)
 {
 	const struct ws_plan_bucket *bucket = &plan->buckets[b];
 	const struct ws_plan_tensor *t = &plan->tensors[bucket->first];
-	ws_jw_array(w, "names");
-	for (size_t i = 0; i < bucket->n; i++)
-		ws_jw_str(w, NULL, t[i].name);
-	ws_jw_end_array(w);
+	push_write_names(w, t, bucket->n);
 	ws_jw_array(w, "dtypes");
 	for (size_t i = 0; i < bucket->n; i++)
 		ws_jw_str(w, NULL, ws_dtype_torch(t[i].dtype));
 	ws_jw_end_array(w);
-	write_shapes(w, t, bucket->n);
+	push_write_shapes(w, t, bucket->n);
 }
 
 void push_write_buckets(struct ws_jw *w, const struct ws_plan *plan)

@@ -7,11 +7,16 @@
  *                                  again, the second packs them. The selector is "target" unless
  *                                  draft tensors are sent: a draft model of which nothing was sent
  *                                  would be packed twice, and its tokens accepted less often.
+ *   POST /start_weight_update {}
+ *   POST /finish_weight_update {"weight_version"}   vLLM since 0.21 (push_vllm.c). The version,
+ *                                  since 0.27, is set here unless the weights are to be proven
+ *                                  first.
  *   POST /post_process_weights {"restore_weights_before_load","post_process_quantization"}
  *                                  The same for slime's servers, with compressed-tensors only.
  *
  * A scope that was begun is always ended: a server that never gets the end refuses every later
- * update, and cannot compute with its weights. */
+ * update, and cannot compute with its weights. Except vLLM's: the end would make incomplete layers
+ * those that it computes with. Its next start begins anew. */
 #include "push_protocol.h"
 
 #include <stdlib.h>
@@ -31,6 +36,16 @@ static bool wants_processing(const struct push_endpoint *e)
 	return e->scope == PUSH_SCOPE_PROCESS;
 }
 
+static bool wants_transfer(const struct push_endpoint *e)
+{
+	return e->scope == PUSH_SCOPE_TRANSFER;
+}
+
+static bool in_transfer(const struct push_endpoint *e)
+{
+	return e->weights.scope_open && wants_transfer(e);
+}
+
 static bool in_session(const struct push_endpoint *e)
 {
 	return e->weights.scope_open && wants_session(e);
@@ -48,8 +63,10 @@ static const struct {
 	{ { wants_session, in_session }, { "/begin_weight_update", "/end_weight_update" } },
 	{ { wants_processing, in_processing },
 	  { "/post_process_weights", "/post_process_weights" } },
+	{ { wants_transfer, in_transfer }, { "/start_weight_update", "/finish_weight_update" } },
 };
-enum { N_SCOPES = sizeof scopes / sizeof *scopes };
+enum { SESSION, PROCESSING, TRANSFER, N_SCOPES };
+_Static_assert(sizeof scopes / sizeof *scopes == N_SCOPES, "each has a number");
 
 static bool any_wants(const struct ws_push *p, bool (*wanted)(const struct push_endpoint *))
 {
@@ -69,9 +86,9 @@ static void take_answer(struct ws_push *p, size_t i, enum push_side side)
 		const bool open =
 			code == WS_OK || (e->sent && !ws_endpoint_said_no(&p->to.errs[i]));
 		push_target_event(&e->weights, open ? PUSH_SCOPE_OPENED : PUSH_SCOPE_DROPPED);
-		/* Packed weights were made loadable: the server cannot compute with
-		 * them until they are loaded. */
-		if (open && p->to.infos[i].quantization[0])
+		/* Packed weights were made loadable, or vLLM's layers were emptied: the server
+		 * cannot compute with them until they are loaded. */
+		if (open && (p->to.infos[i].quantization[0] || wants_transfer(e)))
 			push_target_event(&e->weights, PUSH_VALUES_LOST);
 	} else if (code == WS_OK) {
 		push_target_event(&e->weights, PUSH_SCOPE_CLOSED);
@@ -117,6 +134,29 @@ void push_write_selector(const struct ws_push *p, struct ws_jw *w)
 		ws_jw_str(w, "selector", "target");
 }
 
+/* Everything arrived, and nothing will be proven: the label can come with the end. */
+static bool is_labelled_here(const struct ws_push *p)
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (!push_can(p, i)->set_version)
+			return false;
+	return p->from.weight_version && p->opts.verify != WS_VERIFY_HASH;
+}
+
+static void write_scope(struct ws_push *p, size_t kind, enum push_side side, struct ws_jw *w)
+{
+	if (kind == SESSION && side == BEGIN)
+		push_write_selector(p, w);
+	if (kind == PROCESSING) {
+		ws_jw_bool(w, "restore_weights_before_load", side == BEGIN);
+		ws_jw_bool(w, "post_process_quantization", side == END);
+	}
+	if (kind == TRANSFER && side == END && is_labelled_here(p)) {
+		ws_jw_str(w, "weight_version", p->from.weight_version);
+		p->run.labelled = true;
+	}
+}
+
 /* Sends the request of one kind of scope to all endpoints that expect it. */
 static int send_scope(struct ws_push *p, size_t kind, enum push_side side, ws_deadline until,
                       const struct ws_cancel *cancel, struct ws_err *err)
@@ -127,12 +167,7 @@ static int send_scope(struct ws_push *p, size_t kind, enum push_side side, ws_de
 		return 0;
 	int rc = push_request_open(p, &r, scopes[kind].path[side], err);
 	if (rc == 0) {
-		if (side == BEGIN && wanted == wants_session)
-			push_write_selector(p, &r.w);
-		if (scopes[kind].path[BEGIN] == scopes[kind].path[END]) {
-			ws_jw_bool(&r.w, "restore_weights_before_load", side == BEGIN);
-			ws_jw_bool(&r.w, "post_process_quantization", side == END);
-		}
+		write_scope(p, kind, side, &r.w);
 		rc = push_request_ask(p, &r, wanted, until, cancel, err);
 		for (size_t i = 0; i < p->opts.n_endpoints; i++)
 			if (p->to.endpoints[i].asked)
@@ -145,6 +180,8 @@ static int send_scope(struct ws_push *p, size_t kind, enum push_side side, ws_de
 enum push_scope push_scope_of(const struct ws_push *p, size_t i)
 {
 	const struct ws_capabilities *can = push_can(p, i);
+	if (p->protocol == &push_vllm)
+		return can->transfer_session ? PUSH_SCOPE_TRANSFER : PUSH_SCOPE_NONE;
 	/* A load from disk makes packed weights loadable and packs them. The end of a session would
 	 * pack them again (sglang 0.5.21 to 0.5.23, which need none there). */
 	if (can->session)
@@ -154,17 +191,40 @@ enum push_scope push_scope_of(const struct ws_push *p, size_t i)
 	               PUSH_SCOPE_NONE;
 }
 
+/* vLLM 0.21 and 0.22 refuse to start while an update is open that an earlier push left. */
+static bool finish_left_open(struct ws_push *p, ws_deadline until, struct ws_err *err)
+{
+	bool any = false;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		struct push_endpoint *e = &p->to.endpoints[i];
+		if (!wants_transfer(e) || !strstr(p->to.errs[i].msg, "already active"))
+			continue;
+		push_target_event(&e->weights, PUSH_SCOPE_OPENED);
+		push_target_event(&e->weights, PUSH_VALUES_LOST);
+		any = true;
+	}
+	if (any)
+		(void)send_scope(p, TRANSFER, END, until, p->opts.cancel, NULL);
+	if (any && err)
+		*err = (struct ws_err)WS_ERR_INIT;
+	return any;
+}
+
 int push_scope_begin(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	p->from.target_only = is_for_target(p);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		p->to.endpoints[i].scope = push_scope_of(p, i);
-	for (size_t kind = 0; kind < N_SCOPES; kind++)
-		if (send_scope(p, kind, BEGIN, until, p->opts.cancel, err)) {
+	for (size_t kind = 0; kind < N_SCOPES; kind++) {
+		int rc = send_scope(p, kind, BEGIN, until, p->opts.cancel, err);
+		if (rc && kind == TRANSFER && finish_left_open(p, until, err))
+			rc = send_scope(p, kind, BEGIN, until, p->opts.cancel, err);
+		if (rc) {
 			push_others_refused(p, err);
 			return -1;
 		}
+	}
 	return 0;
 }
 
@@ -192,7 +252,10 @@ static void note_not_ended(struct ws_push *p, size_t i)
 void push_scope_undo(struct ws_push *p)
 {
 	const ws_deadline until = push_cleanup_deadline(p, UNDO_NS);
-	for (size_t kind = 0; kind < N_SCOPES; kind++) {
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (wants_transfer(&p->to.endpoints[i]))
+			push_target_event(&p->to.endpoints[i].weights, PUSH_SCOPE_DROPPED);
+	for (size_t kind = 0; kind < TRANSFER; kind++) {
 		bool (*wanted)(const struct push_endpoint *) = scopes[kind].wanted[END];
 		send_scope(p, kind, END, until, NULL, NULL);
 		/* Read the answers before the next kind replaces them. A server that refuses has

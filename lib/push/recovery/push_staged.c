@@ -269,8 +269,7 @@ static bool has_new(const struct push_endpoint *e)
 void push_staged_label(struct ws_push *p)
 {
 	const size_t n = p->from.weight_version ? push_select(p, has_new) : 0;
-	const struct ws_call to = { p->http, p->to.call.urls, n,
-		                    push_cleanup_deadline(p, LEAVE_NS), NULL };
+	const struct ws_call to = push_call_made(p, push_cleanup_deadline(p, LEAVE_NS), NULL);
 	if (n)
 		ws_endpoint_set_version(&to, p->from.weight_version, p->to.call.answers, NULL);
 }
@@ -292,8 +291,7 @@ void push_staged_leave(struct ws_push *p)
 	if (!n)
 		return;
 	push_enter(p, WS_PHASE_DESTROY);
-	const struct ws_call to = { p->http, p->to.call.urls, n,
-		                    push_cleanup_deadline(p, LEAVE_NS), NULL };
+	const struct ws_call to = push_call_made(p, push_cleanup_deadline(p, LEAVE_NS), NULL);
 	ws_endpoint_destroy_group(&to, p->link.name, p->to.call.answers, NULL);
 	for (size_t k = 0; k < n; k++) {
 		const struct ws_err *said = &p->to.call.answers[k].err;

@@ -51,7 +51,7 @@ static int drop_update(const struct dropping *d, struct ws_journal_endpoint *now
 {
 	const struct ws_repair_opts *o = d->opts;
 	const char *group = d->entry.record.group;
-	const struct ws_call to = { o->http, &now->url, 1, d->until, o->cancel };
+	const struct ws_call to = { o->http, &now->url, 1, d->until, o->cancel, NULL };
 	struct ws_endpoint_info info = { 0 };
 	struct ws_err each = WS_ERR_INIT;
 	if (ws_endpoint_probe_all(&to, &info, &each, err)) {

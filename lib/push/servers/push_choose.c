@@ -14,6 +14,7 @@ static const struct {
 	{ WS_PROTOCOL_SESSION, &push_session },
 	{ WS_PROTOCOL_TWO_PHASE, &push_two_phase },
 	{ WS_PROTOCOL_RECEIVE, &push_receive },
+	{ WS_PROTOCOL_VLLM, &push_vllm },
 	{ WS_PROTOCOL_EP_SCATTER, &push_ep_scatter },
 };
 enum { N_PROTOCOLS = sizeof protocols / sizeof *protocols };

@@ -10,6 +10,8 @@
  * collide, and data-parallel replicas that are not attention groups refuse the request. */
 int push_check_ranks(const struct ws_endpoint_info *info, struct ws_err *err)
 {
+	if (ws_lineage_family(info->lineage) == WS_FAMILY_VLLM && info->world_size)
+		return 0; /* it numbers the ranks of all its engines */
 	if (ws_endpoint_check_tp(info, err))
 		return -1;
 	if (info->pp_size > 1) {
@@ -56,6 +58,22 @@ static int check_sharing(const struct ws_endpoint_info *info, struct ws_err *err
 	return ws_err_hint(err, "start the server with weight_cache_mode off");
 }
 
+/* What makes a vLLM unfit before anything is asked of it. */
+static int check_vllm(const struct push_endpoint *e, const struct ws_endpoint_info *info,
+                      struct ws_err *err)
+{
+	if (info->control_off) {
+		ws_err_set(err, WS_EREFUSED, "%s: this vLLM has no routes to change weights",
+		           info->url);
+		return ws_err_hint(err, "start it with VLLM_SERVER_DEV_MODE=1 in its environment");
+	}
+	if (!info->sleeping || e->asleep)
+		return 0;
+	ws_err_set(err, WS_EREFUSED, "%s sleeps, and an update would end it", info->url);
+	return ws_err_hint(err, "say so with {asleep} weights,kv_cache, which wakes it first; or "
+	                        "run wsync-ctl wake");
+}
+
 int push_connect(struct ws_push *p, struct ws_err *err)
 {
 	const size_t n = p->opts.n_endpoints;
@@ -69,17 +87,20 @@ int push_connect(struct ws_push *p, struct ws_err *err)
 	/* A restarted endpoint may have another address. A paused endpoint must stay reachable even
 	 * if its name cannot be looked up any more. */
 	ws_http_keep_names(p->http, false);
-	const struct ws_call to = { p->http, p->to.call.urls, n, until, p->opts.cancel };
+	const struct ws_call to = push_call_made(p, until, p->opts.cancel);
 	const int rc = ws_endpoint_probe_all(&to, p->to.infos, p->to.errs, err);
 	ws_http_keep_names(p->http, true);
 	unsigned offset = push_sending_ranks(p);
 	for (size_t i = 0; i < n; i++) {
-		const unsigned tp = p->to.infos[i].tp_size ? p->to.infos[i].tp_size : 1;
+		const struct ws_endpoint_info *info = &p->to.infos[i];
+		const bool vllm = ws_lineage_family(info->lineage) == WS_FAMILY_VLLM;
+		const unsigned ranks = vllm ? info->world_size : info->tp_size;
 		p->to.members[i] = (struct ws_member){ .url = p->to.endpoints[i].url,
-			                               .host = p->to.infos[i].host,
+			                               .host = info->host,
+			                               .info = vllm ? info : NULL,
 			                               .rank_offset = offset,
-			                               .ranks = tp };
-		offset += tp;
+			                               .ranks = ranks ? ranks : 1 };
+		offset += p->to.members[i].ranks;
 		push_emit_endpoint(p, i, WS_PHASE_CONNECT, &p->to.errs[i], "", p->to.infos[i].ns);
 	}
 	/* If only some endpoints answered, the error is still that of an unreachable endpoint:
@@ -97,7 +118,8 @@ int push_connect(struct ws_push *p, struct ws_err *err)
 	for (size_t i = 0; i < n; i++) {
 		ws_endpoint_assume(&p->to.infos[i], p->opts.lineage);
 		if ((!p->protocol->any_ranks && push_check_ranks(&p->to.infos[i], err)) ||
-		    check_nccl(p, &p->to.infos[i], err) || check_sharing(&p->to.infos[i], err))
+		    check_nccl(p, &p->to.infos[i], err) || check_sharing(&p->to.infos[i], err) ||
+		    check_vllm(&p->to.endpoints[i], &p->to.infos[i], err))
 			return ws_err_where(err, NULL, p->to.endpoints[i].url);
 	}
 	p->to.known = true;
@@ -119,7 +141,8 @@ int push_check_plan(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_plan *plan = p->from.plan;
 	const struct ws_transport *t = p->link.group ? ws_group_transport(p->link.group) : NULL;
-	const bool flattened = plan->format == WS_FORMAT_FLATTENED;
+	const bool vllm = p->protocol == &push_vllm; /* its gloo is ours, which moves bytes */
+	const bool flattened = plan->format == WS_FORMAT_FLATTENED || vllm;
 	for (size_t i = 0; p->link.transport->refuses && i < plan->n_tensors; i++) {
 		const char *dtype = ws_dtype_torch(plan->tensors[i].dtype);
 		const char *why = p->link.transport->refuses(t, dtype, flattened);

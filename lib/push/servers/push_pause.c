@@ -23,9 +23,10 @@ int push_pause(struct ws_push *p, struct ws_err *err)
 	const size_t n = push_select(p, NULL);
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	const struct ws_err *first = NULL;
-	const struct ws_call to = { p->http, p->to.call.urls, n, until, p->opts.cancel };
+	const struct ws_call to = push_call_made(p, until, p->opts.cancel);
 	const int64_t since = ws_now_ns();
-	const int rc = ws_endpoint_pause(&to, p->opts.pause, p->to.call.answers, err);
+	const bool clear = push_flush_when(p) != WS_FLUSH_NEVER;
+	const int rc = ws_endpoint_pause(&to, p->opts.pause, clear, p->to.call.answers, err);
 	for (size_t i = 0; i < n; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
 		const struct ws_endpoint_answer *a = &p->to.call.answers[i];
@@ -34,6 +35,8 @@ int push_pause(struct ws_push *p, struct ws_err *err)
 		e->paused_now = a->sent && !ws_endpoint_said_no(&a->err);
 		e->paused |= e->paused_now; /* an earlier run may have left it paused */
 		e->paused_since = e->paused_now ? since : 0;
+		e->cleared = clear && a->err.code == WS_OK &&
+		             ws_lineage_family(p->to.infos[i].lineage) == WS_FAMILY_VLLM;
 		if (a->err.code != WS_OK)
 			snprintf(e->message, sizeof e->message, "%.255s", a->err.msg);
 		if (a->err.code != WS_OK && !first)
@@ -45,25 +48,30 @@ int push_pause(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
+static bool is_uncleared(const struct push_endpoint *e)
+{
+	return !e->cleared;
+}
+
 /* A flush that finds requests fails after the weights have changed, or crashes the server. So the
  * first flush is a request of its own, before anything changes. A server that confirms it is idle.
  * It is paused, so it stays idle until the last bucket. */
 int push_flush(struct ws_push *p, struct ws_err *err)
 {
-	if (!push_flushes(p))
+	const size_t n = push_flushes(p) ? push_select(p, is_uncleared) : 0;
+	if (!n)
 		return 0;
-	const size_t n = push_select(p, NULL);
 	const ws_deadline patience = ws_deadline_in(p->opts.pause == WS_PAUSE_ABORT ? IDLE_NS : 0);
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
-	const struct ws_call to = { p->http, p->to.call.urls, n, until, p->opts.cancel };
+	const struct ws_call to = push_call_made(p, until, p->opts.cancel);
 	if (ws_endpoint_flush(&to, ws_deadline_min(patience, until), p->to.call.answers, err) == 0)
 		return 0;
-	for (size_t i = 0; i < n; i++)
-		push_note_failure(p, i, &p->to.call.answers[i].err);
-	for (size_t i = 0; i < n; i++) {
-		const struct ws_err *said = &p->to.call.answers[i].err;
-		if (said->code == WS_EREFUSED && said->native == 400) {
-			if (push_refuse_pause(p, i, false, err))
+	for (size_t k = 0; k < n; k++)
+		push_note_failure(p, p->to.call.index[k], &p->to.call.answers[k].err);
+	for (size_t k = 0; k < n; k++) {
+		const struct ws_err *said = &p->to.call.answers[k].err;
+		if (ws_endpoint_is_busy(said)) {
+			if (push_refuse_pause(p, p->to.call.index[k], false, err))
 				return -1;
 		} else if (said->code != WS_OK) {
 			if (err)
@@ -87,7 +95,7 @@ static int flush_unflushed(struct ws_push *p, ws_deadline until, const struct ws
                            size_t *n, struct ws_err *err)
 {
 	*n = push_select(p, is_unflushed);
-	const struct ws_call to = { p->http, p->to.call.urls, *n, until, cancel };
+	const struct ws_call to = push_call_made(p, until, cancel);
 	struct ws_err why = WS_ERR_INIT;
 	if (*n)
 		ws_endpoint_flush(&to, until, p->to.call.answers, &why);
@@ -179,7 +187,7 @@ static void resume_once(struct ws_push *p, size_t n, int try, ws_deadline patien
                         struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(patience, ws_deadline_in(try * RESUME_NS));
-	const struct ws_call to = { p->http, p->to.call.urls, n, until, NULL };
+	const struct ws_call to = push_call_made(p, until, NULL);
 	const int64_t since = ws_now_ns();
 	ws_endpoint_resume(&to, p->to.call.answers, NULL);
 	const bool last = try == RESUME_TRIES || ws_deadline_passed(patience);
@@ -238,10 +246,9 @@ static void pause_again(struct ws_push *p)
 		if (e->paused_now && stays_paused(p, e) && !e->timed_out)
 			push_call_add(p, i);
 	}
-	const struct ws_call to = { p->http, call->urls, call->n,
-		                    push_cleanup_deadline(p, PAUSE_AGAIN_NS), NULL };
+	const struct ws_call to = push_call_made(p, push_cleanup_deadline(p, PAUSE_AGAIN_NS), NULL);
 	if (call->n)
-		ws_endpoint_pause(&to, p->opts.pause, p->to.call.answers, NULL);
+		ws_endpoint_pause(&to, p->opts.pause, false, p->to.call.answers, NULL);
 }
 
 static void say_left(struct ws_push *p, const struct push_endpoint *e)

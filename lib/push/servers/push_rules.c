@@ -3,7 +3,8 @@
  *
  * A flush needs a scheduler without running and waiting requests. Paused in mode retract or
  * in_place, a server still has its requests. A flush that comes with the weights then fails or
- * crashes the server, depending on the lineage, and the weights have already changed. */
+ * crashes the server, depending on the lineage, and the weights have already changed. vLLM empties
+ * its caches with the pause. */
 #include "push_protocol.h"
 
 static const char *set_remedy(const char **remedy, const char *hint, const char *why)
@@ -22,10 +23,17 @@ static const char *refuse_pause(const struct ws_capabilities *can, enum ws_pause
 			remedy,
 			"use {pause} none: an update waits by itself for the requests that run",
 			"it cannot pause");
-	if ((pause == WS_PAUSE_RETRACT || pause == WS_PAUSE_IN_PLACE) && !can->pause_modes)
+	if (pause == WS_PAUSE_RETRACT && can->pause_wait)
+		return set_remedy(remedy, "use {pause} abort or wait",
+		                  "it cannot send running requests back to its queue");
+	if (pause == WS_PAUSE_WAIT && !can->pause_wait)
+		return set_remedy(remedy, "use {pause} abort",
+		                  "its pause does not wait for running requests: only vLLM's does");
+	if ((pause == WS_PAUSE_RETRACT || pause == WS_PAUSE_IN_PLACE) && !can->pause_modes &&
+	    !can->pause_wait)
 		return set_remedy(remedy, "use {pause} abort, or {pause} none",
 		                  "it knows one way to pause, which aborts its requests");
-	if (pause == WS_PAUSE_NONE && can->session)
+	if (pause == WS_PAUSE_NONE && (can->session || can->dies_of_prompt))
 		return set_remedy(
 			remedy, "use {pause} abort",
 			"between the begin and the end of an update its weights are in no order to "
@@ -64,7 +72,8 @@ const char *ws_push_refuses(const struct ws_capabilities *can, enum ws_pause_mod
 		return why;
 	const bool wanted = flush != WS_FLUSH_NEVER && !no_cache;
 	if (wanted && !can->flush)
-		return set_remedy(remedy, "use {flush} never", "it has no /flush_cache");
+		return set_remedy(remedy, "use {flush} never", can->pause_wait ?
+		                  "it has no /reset_prefix_cache" : "it has no /flush_cache");
 	/* Without a pause, an update itself holds back requests until it has flushed. Do not rely
 	 * on that if the server can pause. */
 	if (idle || (pause == WS_PAUSE_NONE && !can->pause))

@@ -14,7 +14,12 @@ struct push_protocol;
 struct ws_push;
 
 /* The calls that an endpoint expects before and after an update (push_scope.c). */
-enum push_scope { PUSH_SCOPE_NONE, PUSH_SCOPE_SESSION, PUSH_SCOPE_PROCESS };
+enum push_scope {
+	PUSH_SCOPE_NONE,
+	PUSH_SCOPE_SESSION,
+	PUSH_SCOPE_PROCESS,
+	PUSH_SCOPE_TRANSFER /* of vLLM */
+};
 
 struct push_endpoint {
 	const char *url;                   /* borrowed from the options */
@@ -25,6 +30,7 @@ struct push_endpoint {
 	bool found_stopped;                /* paused before this run, unknown by whom */
 	bool left_paused;                  /* found_stopped, and paused at the end */
 	bool confirmed_pause;              /* it confirmed our pause */
+	bool cleared;                      /* its caches were emptied with our pause */
 	bool grouped;                      /* a join request was sent, and it has not left since */
 	bool disconnected;                 /* its connection broke */
 	bool timed_out;                    /* no answer before a deadline or a cancel */
@@ -45,6 +51,7 @@ struct push_call {
 	const char **urls;
 	size_t *index;                      /* urls[k] is endpoint index[k] */
 	struct ws_endpoint_answer *answers; /* answers[k] is that of urls[k] */
+	const struct ws_endpoint_info **infos; /* infos[k] is that of urls[k] */
 };
 
 /* All endpoints: each array has opts.n_endpoints items, in the order of the options. They are
@@ -73,6 +80,9 @@ struct push_call *push_call_new(struct ws_push *p);
 void push_call_add(struct ws_push *p, size_t i);
 /* Starts a call to the endpoints for which wanted returns true (NULL: all). Returns how many. */
 size_t push_select(struct ws_push *p, bool (*wanted)(const struct push_endpoint *));
+/* The call that was started and selected, for a function of lib/client. */
+struct ws_call push_call_made(const struct ws_push *p, ws_deadline until,
+                              const struct ws_cancel *cancel);
 /* Records whether the connection broke, or a deadline passed without an answer. */
 void push_note_failure(struct ws_push *p, size_t i, const struct ws_err *said);
 /* The deadline of a clean-up step that may take `most`: short if an endpoint is silent. */
@@ -158,6 +168,11 @@ int push_others_end(struct ws_push *p, struct ws_err *err);
 
 int push_check_instances(struct ws_push *p, struct ws_err *err); /* before the last bucket */
 int push_check_end(struct ws_push *p, struct ws_err *err);       /* after resuming; peers too */
+
+/* ---- push_in_step.c ---- */
+
+/* -1: the workers of a vLLM answer earlier requests. */
+int push_in_step(struct ws_push *p, struct ws_err *err);
 
 /* ---- push_files.c: may this process open enough descriptors? ---- */
 

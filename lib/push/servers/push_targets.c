@@ -18,8 +18,10 @@ int push_targets_open(struct ws_push *p, struct ws_err *err)
 	to->call.urls = calloc(n, sizeof *to->call.urls);
 	to->call.index = calloc(n, sizeof *to->call.index);
 	to->call.answers = calloc(n, sizeof *to->call.answers);
+	to->call.infos = calloc(n, sizeof *to->call.infos);
 	return to->endpoints && to->infos && to->members && to->errs && to->results && to->listed &&
-	                       to->call.urls && to->call.index && to->call.answers ?
+	                       to->call.urls && to->call.index && to->call.answers &&
+	                       to->call.infos ?
 	               0 :
 	               ws_oom(err);
 }
@@ -37,6 +39,7 @@ void push_targets_close(struct ws_push *p)
 	free(to->call.urls);
 	free(to->call.index);
 	free(to->call.answers);
+	free(to->call.infos);
 }
 
 /* The clean-up has four steps: end the update, leave the group, pause again, resume; and flush
@@ -71,6 +74,7 @@ void push_call_add(struct ws_push *p, size_t i)
 {
 	struct push_call *call = &p->to.call;
 	call->urls[call->n] = p->to.endpoints[i].url;
+	call->infos[call->n] = &p->to.infos[i];
 	call->index[call->n++] = i;
 }
 
@@ -81,4 +85,12 @@ size_t push_select(struct ws_push *p, bool (*wanted)(const struct push_endpoint 
 		if (!wanted || wanted(&p->to.endpoints[i]))
 			push_call_add(p, i);
 	return p->to.call.n;
+}
+
+struct ws_call push_call_made(const struct ws_push *p, ws_deadline until,
+                              const struct ws_cancel *cancel)
+{
+	const struct push_call *call = &p->to.call;
+	return (struct ws_call){ .http = p->http, .urls = call->urls, .n = call->n, .until = until,
+		                 .cancel = cancel, .infos = p->to.known ? call->infos : NULL };
 }

@@ -66,11 +66,8 @@ static void post_session(struct ws_push *p, const char *path, const char *id, co
 	if (strcmp(path, "/open_session") == 0)
 		ws_jw_int(&w, "capacity_of_str_len", 1);
 	ws_jw_end_object(&w);
-	const struct ws_call to = {
-		p->http,        p->to.call.urls,
-		p->to.call.n,   ws_deadline_min(p->run.until, ws_deadline_in(ANSWER_NS)),
-		p->opts.cancel,
-	};
+	const struct ws_call to = push_call_made(
+		p, ws_deadline_min(p->run.until, ws_deadline_in(ANSWER_NS)), p->opts.cancel);
 	const struct ws_lifecycle what = {
 		.name = "connect", .method = "POST", .path = path, .body = &body
 	};

@@ -223,7 +223,7 @@ static int flush(struct ws_http *http, const struct ws_ask *ask, struct ws_err *
 	struct ws_endpoint_answer *answers = calloc(ask->n_urls + 1, sizeof *answers);
 	if (!answers)
 		return ws_oom(err);
-	const struct ws_call to = { http, ask->urls, ask->n_urls, until, ask->opts->cancel };
+	const struct ws_call to = { http, ask->urls, ask->n_urls, until, ask->opts->cancel, NULL };
 	const int rc = ws_endpoint_flush(&to, until, answers, err);
 	for (size_t i = 0; rc && i < ask->n_urls; i++)
 		if (err && err->code == WS_EPARTIAL && answers[i].err.code) {

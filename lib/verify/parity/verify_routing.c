@@ -38,7 +38,7 @@ static const char *find_model(struct verify_routing *v, struct ws_endpoint_info 
 	struct ws_err e = WS_ERR_INIT;
 	const int64_t ns = v->ask->connect_ns > 0 ? v->ask->connect_ns : 10 * WS_NS_PER_S;
 	const struct ws_call to = { v->http, v->ask->endpoints, 1, ws_deadline_in(ns),
-		                    v->ask->cancel };
+		                    v->ask->cancel, NULL };
 	if (ws_endpoint_probe_all(&to, info, &e, err))
 		return NULL;
 	const char *dir = ws_name_check_model_dir(info);

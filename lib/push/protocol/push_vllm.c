@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_vllm.c - vLLM's updates: a request for each bucket, which the server answers when all its
+ * workers have received and loaded it.
+ *
+ *   POST /start_weight_update {}    since 0.21 (push_scope.c): layers lose their values
+ *   POST /update_weights {"update_info":{"names","dtype_names","shapes", and up to 0.27
+ *                         "packed","packed_buffer_size_bytes","packed_num_buffers"}}
+ *   POST /finish_weight_update {"weight_version"}    "weight_version" since 0.27
+ *
+ * Packed, a bucket is one broadcast of its bytes: vLLM cuts pieces where they exceed a size, and
+ * join.h sets that size so high that a request is one piece. Otherwise each tensor is a broadcast.
+ *
+ * Names are those of the checkpoint. A fused layer (q, k and v; gate and up; the experts) is loaded
+ * when all its parts have come, within one session. Of a part alone, vLLM confirms everything, and
+ * the rest of the layer has random values (vLLM 0.32): such a plan is refused before the pause.
+ *
+ * After a start, a server without the finish dies of the first prompt. So it stays paused after a
+ * failure, until the next push has sent everything. With more than one worker, a failed request
+ * leaves answers behind, which vLLM takes for those of later requests (0.32): only a restart
+ * helps. */
+#include "push_protocol.h"
+
+#include "join.h"
+
+#include <string.h>
+
+static bool is_packed(const struct ws_push *p)
+{
+	return p->from.plan->format == WS_FORMAT_FLATTENED;
+}
+
+/* True if every server of the push says at the join how tensors are packed. */
+static bool packs_at_init(const struct ws_push *p)
+{
+	return push_can(p, 0)->packed_at_init;
+}
+
+static void write_body(const struct ws_push *p, struct ws_jw *w, size_t b)
+{
+	const struct ws_plan_bucket *bucket = &p->from.plan->buckets[b];
+	const struct ws_plan_tensor *t = &p->from.plan->tensors[bucket->first];
+	ws_jw_object(w, "update_info");
+	push_write_names(w, t, bucket->n);
+	ws_jw_array(w, "dtype_names");
+	for (size_t i = 0; i < bucket->n; i++)
+		ws_jw_str(w, NULL, ws_dtype_torch(t[i].dtype));
+	ws_jw_end_array(w);
+	push_write_shapes(w, t, bucket->n);
+	if (!packs_at_init(p) && is_packed(p)) {
+		ws_jw_bool(w, "packed", true);
+		ws_jw_uint(w, "packed_buffer_size_bytes", WS_VLLM_UNCUT);
+		ws_jw_uint(w, "packed_num_buffers", 1);
+	}
+	ws_jw_end_object(w);
+}
+
+void push_vllm_hint(const struct ws_push *p, size_t i, struct ws_err *said)
+{
+	const struct ws_endpoint_info *info = &p->to.infos[i];
+	if (said->code != WS_EREFUSED || said->native != 500)
+		return;
+	if (p->to.members[i].ranks > 1 && info->can.stale_answers)
+		ws_err_hint(said, "restart the server: after a failed request, vLLM with several "
+		            "workers may answer later requests with replies to earlier ones");
+	else
+		ws_err_hint(said, "push again: a whole update makes the weights complete");
+}
+
+/* The bytes of a bucket were loaded only where the server says so. */
+static void report_answers(struct ws_push *p, const struct push_bucket *k,
+                           const struct push_moved *m)
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		struct ws_err *said = &p->to.errs[i];
+		if (said->code == WS_OK && k->last && push_moved_source(m))
+			push_target_event(&p->to.endpoints[i].weights, PUSH_ACKED_LAST);
+		push_vllm_hint(p, i, said);
+	}
+}
+
+static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws_err *err)
+{
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
+	struct push_request r;
+	struct push_moved m = { 0 };
+	int rc = push_request_open(p, &r, "/update_weights", err);
+	if (rc == 0) {
+		r.changes = true;
+		write_body(p, &r.w, k->b);
+		rc = push_request_start(p, &r, until, err) || push_move(p, &r, k, false, &m, err) ?
+		             -1 :
+		             0;
+	}
+	if (m.over) {
+		report_answers(p, k, &m);
+		push_request_note(p, &r);
+	}
+	for (size_t i = 0; rc && err && i < p->opts.n_endpoints; i++)
+		if (err->code == WS_EREFUSED && strcmp(err->endpoint, p->to.endpoints[i].url) == 0)
+			push_vllm_hint(p, i, err);
+	if (rc == 0)
+		push_moved_emit(p, k, &m);
+	push_request_close(p, &r);
+	return rc;
+}
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+static int refuse(const struct ws_push *p, size_t i, const char *what, const char *remedy,
+                  struct ws_err *err)
+{
+	ws_err_set(err, WS_EREFUSED, "%s: %s", p->to.endpoints[i].url, what);
+	ws_err_hint(err, "%s", remedy);
+	return ws_err_where(err, NULL, p->to.endpoints[i].url);
+}
+
+static int check_engine(const struct ws_push *p, size_t i, struct ws_err *err)
+{
+	const struct ws_endpoint_info *info = &p->to.infos[i];
+	const bool gloo = p->link.transport == &ws_transport_gloo;
+	if (strcmp(info->engine, "nccl") != 0)
+		return refuse(p, i, *info->engine ?
+		              "it takes weights by another engine of vLLM than nccl" :
+		              "it was started without a weight transfer engine",
+		              "start vLLM with --weight-transfer-config '{\"backend\":\"nccl\"}', "
+		              "or use {backend} disk", err);
+	if (!gloo || info->gloo_worker)
+		return 0;
+	return refuse(p, i, "stock vLLM does not receive over gloo",
+	              "start vLLM with --worker-extension-cls wsync_vllm.WorkerExtension, and the "
+	              "folder of wsync_vllm.py on its PYTHONPATH; or use {backend} nccl, or disk",
+	              err);
+}
+
+/* The members of a group get one form of the requests. */
+static int check_alike(const struct ws_push *p, size_t i, struct ws_err *err)
+{
+	if (push_can(p, i)->packed_at_init == push_can(p, 0)->packed_at_init)
+		return 0;
+	return refuse(p, i, "its requests differ from those of the first server: vLLM changed them "
+	              "in 0.28", "push to servers of one version at a time", err);
+}
+
+/* vLLM's NCCL has no type for other tensors. Packed, they are bytes. */
+static int check_dtypes(const struct ws_push *p, struct ws_err *err)
+{
+	static const char *const known[] = { "int8", "uint8", "int32", "int64", "float16",
+		                             "float32", "float64", "bfloat16", "float8_e4m3fn" };
+	for (size_t i = 0; !is_packed(p) && i < p->from.plan->n_tensors; i++) {
+		const char *dtype = ws_dtype_torch(p->from.plan->tensors[i].dtype);
+		size_t k = 0;
+		while (k < sizeof known / sizeof *known && strcmp(dtype, known[k]) != 0)
+			k++;
+		if (k < sizeof known / sizeof *known)
+			continue;
+		ws_err_set(err, WS_EREFUSED, "tensor %s is %s, which vLLM receives in packed "
+		           "buckets only", p->from.plan->tensors[i].name, dtype);
+		return ws_err_hint(err, "use {format} flattened_bucket");
+	}
+	return 0;
+}
+
+static int legal(struct ws_push *p, struct ws_err *err)
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (check_engine(p, i, err) || check_alike(p, i, err))
+			return -1;
+	return check_dtypes(p, err);
+}
+
+static bool takes(const struct ws_capabilities *can)
+{
+	return can->transfer;
+}
+
+static bool one_by_one(const struct ws_push *p)
+{
+	return push_can(p, 0)->transfer_session;
+}
+
+const struct push_protocol push_vllm = {
+	.name = "vllm",
+	.routes = "/init_weight_transfer_engine and /update_weights, which are vLLM's",
+	.takes = takes,
+	.one_by_one = one_by_one,
+	.legal = legal,
+	.begin = push_scope_begin,
+	.bucket = move_bucket,
+	.end = push_scope_end,
+	.undo = push_scope_undo,
+};
