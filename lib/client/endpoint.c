@@ -39,10 +39,13 @@ const char *ws_pause_mode_name(enum ws_pause_mode mode)
 /* ---- the probe ---- */
 
 /* After a 404 to one of the first two requests its older route is tried. The third, for the list of
- * routes, is optional and waits LINEAGE_NS at most. */
-enum { SERVER, MODEL, ROUTES, QUESTIONS };
-static const char *const paths[QUESTIONS] = { "/server_info", "/model_info", "/openapi.json" };
-static const char *const old_paths[QUESTIONS] = { "/get_server_info", "/get_model_info", NULL };
+ * routes, is optional and waits LINEAGE_NS at most. A server without /model_info gets the fourth
+ * while it does not answer the first: a vLLM, whose first /server_info takes many seconds. */
+enum { SERVER, MODEL, ROUTES, FIRST_QUESTIONS, VERSION = FIRST_QUESTIONS, QUESTIONS };
+static const char *const paths[QUESTIONS] = { "/server_info", "/model_info", "/openapi.json",
+	                                      "/version" };
+static const char *const old_paths[QUESTIONS] = { "/get_server_info", "/get_model_info", NULL,
+	                                          NULL };
 static const int64_t LINEAGE_NS = 5 * WS_NS_PER_S;
 enum { OPENAPI_MAX = 4 << 20 };
 
@@ -55,16 +58,77 @@ struct probe {
 	bool *strange, *vllm;           /* not SGLang, it seems; it is a vLLM */
 };
 
+static int ask_version(struct probe *p, size_t i, struct ws_err *err)
+{
+	struct ws_endpoint_call *call = &p->calls[i * QUESTIONS + VERSION];
+	return call->http.url ? 0 :
+	                        ws_endpoint_start(p->to->http, call, p->to->urls[i], "GET",
+	                                          paths[VERSION], NULL, p->to->until, err);
+}
+
+static bool tells_version(struct ws_endpoint_call *call)
+{
+	const struct ws_json *root;
+	struct ws_err none = WS_ERR_INIT;
+	return call->http.url && call->http.done &&
+	       ws_endpoint_reply(call, &root, NULL, 0, &none) == 0 &&
+	       ws_json_get_string(root, "version", NULL);
+}
+
+/* Stops the wait for the first answer of a vLLM. */
+static int look_for_vllm(struct probe *p, struct ws_err *err)
+{
+	for (size_t i = 0; i < p->to->n; i++) {
+		struct ws_endpoint_call *calls = &p->calls[i * QUESTIONS];
+		if (calls[SERVER].http.done || !calls[MODEL].http.done ||
+		    calls[MODEL].http.status != 404)
+			continue;
+		if (ask_version(p, i, err))
+			return -1;
+		if (!tells_version(&calls[VERSION]))
+			continue;
+		ws_http_drop(p->to->http, &calls[SERVER].http);
+		calls[SERVER].http.done = p->strange[i] = true;
+	}
+	return 0;
+}
+
+static bool is_pending(const struct probe *p)
+{
+	for (size_t i = 0; i < p->to->n * QUESTIONS; i++)
+		if (p->calls[i].http.url && !p->calls[i].http.done)
+			return true;
+	return false;
+}
+
+static int run_questions(struct probe *p, struct ws_err *err)
+{
+	struct ws_http *http = p->to->http;
+	int rc = 0;
+	for (size_t i = 0; rc == 0 && i < p->to->n * QUESTIONS; i++)
+		if (i % QUESTIONS < FIRST_QUESTIONS)
+			rc = ws_http_start(http, &p->calls[i].http, err);
+	while (rc == 0 && is_pending(p))
+		rc = ws_http_wait(http, WS_FOREVER, p->to->cancel, -1, err) < 0 ||
+		                     look_for_vllm(p, err) ?
+		             -1 :
+		             0;
+	for (size_t i = 0; rc && i < p->to->n * QUESTIONS; i++)
+		ws_http_drop(http, &p->calls[i].http);
+	return rc;
+}
+
 static int ask_questions(struct probe *p, struct ws_err *err)
 {
 	const size_t n = p->to->n * QUESTIONS;
 	for (size_t i = 0; i < n; i++)
-		if (ws_endpoint_prepare(&p->calls[i], p->to->urls[i / QUESTIONS], "GET",
+		if (i % QUESTIONS < FIRST_QUESTIONS &&
+		    ws_endpoint_prepare(&p->calls[i], p->to->urls[i / QUESTIONS], "GET",
 		                        paths[i % QUESTIONS], NULL,
 		                        i % QUESTIONS == ROUTES ? p->lineage_until : p->to->until,
 		                        err))
 			return -1;
-	if (ws_endpoint_run(p->to->http, p->calls, n, p->to->cancel, err))
+	if (run_questions(p, err))
 		return -1;
 	for (size_t i = 0; i < n; i++)
 		if (p->calls[i].http.status == 404 && old_paths[i % QUESTIONS] &&
@@ -169,7 +233,7 @@ static int read_info(struct probe *p, size_t i, struct ws_endpoint_info *info, s
 static bool is_strange(const struct probe *p, size_t i)
 {
 	const struct ws_endpoint_call *call = &p->calls[i * QUESTIONS + SERVER];
-	return call->http.status == 404 || ws_json_get(call->root, "vllm_config");
+	return p->strange[i] || call->http.status == 404 || ws_json_get(call->root, "vllm_config");
 }
 
 static int probe_strange(struct probe *p, struct ws_endpoint_info *infos, struct ws_err *errs,

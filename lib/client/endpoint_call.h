@@ -97,6 +97,9 @@ int ws_endpoint_decode_weights(const struct ws_json *root, struct ws_weight_list
 int ws_checksums_share(struct ws_checksums *from, struct ws_checksums *to);
 int ws_endpoint_decode_checksums(const struct ws_json *root, struct ws_checksums *out,
                                  struct ws_err *err);
+/* vllm_checksums.c: the same of vLLM's reply. */
+int ws_vllm_decode_checksums(const struct ws_json *root, struct ws_checksums *out,
+                             struct ws_err *err);
 /* endpoint_ranks.c: reads which rank entry i of "ranks" comes from, into c->ranks[i]. */
 int ws_endpoint_decode_rank(const struct ws_json *entry, struct ws_checksums *c, size_t i,
                             struct ws_err *err);

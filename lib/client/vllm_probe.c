@@ -27,6 +27,8 @@
 #include <string.h>
 
 enum { MAX_RANKS = 65536 };
+/* For the first answer with the configuration, of a server that has answered to /version. */
+static const int64_t CONFIG_NS = 60 * WS_NS_PER_S;
 enum { VERSION, TRL, WORLD, MODELS, LABEL, SLEEPING, CONFIG, QUESTIONS };
 static const char CONFIG_PATH[] = "/server_info?config_format=json";
 static const char *const paths[QUESTIONS] = {
@@ -37,7 +39,7 @@ static const char *const paths[QUESTIONS] = {
 
 struct vllm_probe {
 	const struct ws_call *to;
-	ws_deadline optional_until;
+	ws_deadline optional_until, config_until;
 	const bool *wanted;
 	const struct ws_json *const *routes;
 	struct ws_endpoint_info *infos;
@@ -232,7 +234,7 @@ static int ask(struct vllm_probe *p, int from, int to, const bool *wanted, struc
 			                        NULL,
 			                        q == LABEL || q == SLEEPING ?
 			                                p->optional_until :
-			                                p->to->until, err))
+			                q == CONFIG ? p->config_until : p->to->until, err))
 				return -1;
 	return ws_endpoint_run(p->to->http, p->calls, p->to->n * QUESTIONS, p->to->cancel, err);
 }
@@ -263,7 +265,11 @@ static int probe(struct vllm_probe *p, struct ws_err *err)
 	for (size_t i = 0; i < p->to->n; i++)
 		p->vllm[i] = p->wanted[i] && is_vllm(p, i);
 	/* The first answer with the configuration takes seconds, in which no other comes. */
-	if (ask(p, WORLD, CONFIG, p->vllm, err) || ask(p, CONFIG, QUESTIONS, p->vllm, err))
+	if (ask(p, WORLD, CONFIG, p->vllm, err))
+		return -1;
+	const ws_deadline until = ws_deadline_in(CONFIG_NS);
+	p->config_until = until > p->to->until ? until : p->to->until;
+	if (ask(p, CONFIG, QUESTIONS, p->vllm, err))
 		return -1;
 	for (size_t i = 0; i < p->to->n; i++) {
 		if (!p->vllm[i])

@@ -51,6 +51,7 @@ static int plan_buckets(struct ws_push *p, struct ws_err *err)
 		.large = p->pace.start,
 		.together = push_follows_pace(p) ? WS_PUSH_BUCKET_LARGEST : 0,
 		.format = push_choose_format(p),
+		.whole_layers = push_sends_whole_layers(p),
 		.include = p->opts.include,
 		.n_include = p->opts.n_include,
 		.exclude = p->opts.exclude,

@@ -152,7 +152,10 @@ static int read_checksums(struct ws_endpoint_call *call, const char *url, struct
 	const struct ws_json *root;
 	if (ws_endpoint_reply(call, &root, NULL, 0, err))
 		return -1;
-	if (ws_endpoint_decode_checksums(root, out, err))
+	const int rc = strcmp(call->path, "/weight_checker") == 0 ?
+	                       ws_vllm_decode_checksums(root, out, err) :
+	                       ws_endpoint_decode_checksums(root, out, err);
+	if (rc)
 		return ws_err_where(err, NULL, url);
 	out->priv = call->root;
 	call->root = NULL;
@@ -174,6 +177,23 @@ static int read_or_share_checksums(void *ctx, struct ws_endpoint_call *calls, si
 	return read_checksums(&calls[i], x->urls[i], &x->outs[i], &errs[i]);
 }
 
+/* A server without SGLang's route may be a vLLM. */
+static int ask_checksums(const struct ws_call *to, struct ws_endpoint_call *calls,
+                         const struct ws_buf *body, struct ws_err *err)
+{
+	static const char *const paths[] = { "/weights_checker", "/weight_checker" };
+	for (size_t k = 0; k < sizeof paths / sizeof *paths; k++) {
+		for (size_t i = 0; i < to->n; i++)
+			if ((k == 0 || calls[i].http.status == 404) &&
+			    ws_endpoint_prepare(&calls[i], to->urls[i], "POST", paths[k], body,
+			                        to->until, err))
+				return -1;
+		if (ws_endpoint_run(to->http, calls, to->n, to->cancel, err))
+			return -1;
+	}
+	return 0;
+}
+
 int ws_endpoint_checksums(const struct ws_call *to, struct ws_checksums *outs, struct ws_err *errs,
                           struct ws_err *err)
 {
@@ -186,11 +206,8 @@ int ws_endpoint_checksums(const struct ws_call *to, struct ws_checksums *outs, s
 	int rc = calls ? ws_buf_check(&body, "checksums", &why) : ws_oom(&why);
 	for (size_t i = 0; i < to->n; i++)
 		outs[i] = (struct ws_checksums){ 0 };
-	for (size_t i = 0; !rc && i < to->n; i++)
-		rc = ws_endpoint_prepare(&calls[i], to->urls[i], "POST", "/weights_checker", &body,
-		                         to->until, &why);
 	if (!rc)
-		ws_endpoint_run(to->http, calls, to->n, to->cancel, &why);
+		ask_checksums(to, calls, &body, &why);
 	rc = ws_endpoint_take(calls, to->n, &why, read_or_share_checksums, &x, errs, err);
 	ws_buf_free(&body);
 	return rc;

@@ -98,12 +98,16 @@ int ws_prover_refuses(const struct ws_checksums *sums, const char *url, struct w
 	return ws_err_where(err, NULL, url);
 }
 
-/* SGLang hashes on the device that has the tensor: by a kernel with CUDA and ROCm, else by SHA-256
+/* vLLM hashes the bytes of each parameter (0.32, 0.33). SGLang hashes on the device that has the tensor: by a kernel with CUDA and ROCm, else by SHA-256
  * (managers/mm_utils.py). */
 static int choose_fn(const struct ws_endpoint_info *info, enum ws_checksum_fn *fn,
                      struct ws_err *err)
 {
 	static const char *const others[] = { "cpu", "xpu", "npu" };
+	if (ws_lineage_family(info->lineage) == WS_FAMILY_VLLM) {
+		*fn = WS_CHECKSUM_SHA256;
+		return 0;
+	}
 	*fn = WS_CHECKSUM_SGLANG_CUDA;
 	if (strcmp(info->device, "cuda") == 0 && info->offloads)
 		return prover_refuse(info, "it keeps some weights in CPU memory, whose checksums "

@@ -5,7 +5,8 @@
  * earlier run (equal_kinds.h), or by the files from which the server started, if they can be read
  * here. Without that it is certain only if no backend is known to rearrange such parameters.
  * Rearranged are (SGLang 0.5.12 to 0.5.23): linear layers and heads on CPUs with AMX; experts, by
- * the runner of the MoE; everything quantized. */
+ * the runner of the MoE; everything quantized. Of vLLM only norms are certain by documentation: its
+ * kernels on a CPU may keep linear layers in another form, and then report no bytes. */
 #include "prover_core.h"
 
 #include "equal_kinds.h"
@@ -40,10 +41,18 @@ bool prover_has_experts(const struct ws_layout *l, const struct ws_param *param)
 	return false;
 }
 
-/* The releases whose checksums and layouts were read, 0.5.12 to 0.5.23. */
+static bool is_vllm(const struct prover_server *s)
+{
+	return ws_lineage_family(s->info->lineage) == WS_FAMILY_VLLM;
+}
+
+/* The releases whose checksums and layouts were read: SGLang's 0.5.12 to 0.5.23, vLLM's 0.32 and
+ * 0.33. */
 static bool is_known_release(const struct ws_endpoint_info *info)
 {
 	unsigned minor;
+	if (ws_lineage_family(info->lineage) == WS_FAMILY_VLLM)
+		return sscanf(info->version, "0.%2u", &minor) == 1 && minor >= 32 && minor <= 33;
 	return sscanf(info->version, "0.5.%2u", &minor) == 1 && minor >= 12 && minor <= 23;
 }
 
@@ -72,7 +81,7 @@ static bool is_documented(const struct prover_server *s, const struct ws_param *
 		return false;
 	if (param->n_dims == 1 && param->n_parts == 1)
 		return prover_is_replicated(l, param);
-	return strcmp(s->info->device, "cuda") == 0 && t->own_config && s->info->pp_size <= 1 &&
+	return strcmp(s->info->device, "cuda") == 0 && !is_vllm(s) && t->own_config && s->info->pp_size <= 1 &&
 	       !s->info->dp_attention && s->info->attention_cp <= 1 &&
 	       ws_layout_options(l)->ep <= 1 &&
 	       strncmp(ws_layout_family(l), "deepseek", 8) != 0 && !prover_has_experts(l, param);

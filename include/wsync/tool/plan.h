@@ -63,6 +63,7 @@ struct ws_plan_opts {
 	/* tensors of more than `large` bytes share buckets of at most `together`; 0: they do not */
 	uint64_t large, together;
 	enum ws_load_format format;
+	bool whole_layers;            /* all tensors of a layer are in one bucket */
 	const char *const *include;   /* globs; n_include 0: everything */
 	size_t n_include;
 	const char *const *exclude;
@@ -73,11 +74,12 @@ struct ws_plan_opts {
  * together) is larger. With `together` groups of more than `large` bytes share a bucket. It may
  * have small ones before, between and behind them, of a quarter of `large` each time. Groups are
  * X.weight with X.weight_scale_inv or X.weight_scale, and DeepSeek's q_a_proj with
- * kv_a_proj_with_mqa of one layer (their loaders pair them within one request). The catalog's order
- * is kept, but in a flattened bucket where a view that the server makes would then not begin at a
- * multiple of its element size: the tensors of that bucket go by falling element size. (Order
- * matters to transforms: scales that follow their codes need no second read of the weights.)
- * WS_EUSAGE: no tensor is left. The catalog must outlive the plan. */
+ * kv_a_proj_with_mqa of one layer (their loaders pair them within one request); with `whole_layers`
+ * all tensors of a layer. The catalog's order is kept, but in a flattened bucket where a view that
+ * the server makes would then not begin at a multiple of its element size: the tensors of that
+ * bucket go by falling element size. (Order matters to transforms: scales that follow their codes
+ * need no second read of the weights.) WS_EUSAGE: no tensor is left. The catalog must outlive the
+ * plan. */
 int ws_plan_make(const struct ws_catalog *c, const struct ws_plan_opts *opts, struct ws_plan **out,
                  struct ws_err *err);
 /* Cuts the buckets from `first` on again, for another bucket size. Tensors keep their order. The

@@ -76,6 +76,17 @@ static uint64_t partner_key(const char *name)
 	return ws_hash64(key, before + sizeof whole - 1 + rest);
 }
 
+/* The hash of "model.layers.7."; of a tensor outside of layers its partner_key. */
+static uint64_t layer_key(const char *name)
+{
+	for (const char *p = name; (p = strchr(p, '.'));) {
+		const size_t digits = strspn(++p, "0123456789");
+		if (digits && p[digits] == '.')
+			return ws_hash64(name, (size_t)(p - name) + digits);
+	}
+	return partner_key(name);
+}
+
 static int choose(const struct ws_catalog *c, const struct ws_plan_opts *opts,
                   struct choice *choices, size_t *n_chosen, struct ws_err *err)
 {
@@ -91,7 +102,9 @@ static int choose(const struct ws_catalog *c, const struct ws_plan_opts *opts,
 			           ws_dtype_safetensors(t->dtype));
 			return ws_err_hint(err, "leave it out with an exclude pattern");
 		}
-		choices[n] = (struct choice){ t, partner_key(t->name), n, n };
+		choices[n] = (struct choice){ t, opts->whole_layers ? layer_key(t->name) :
+			                                              partner_key(t->name),
+			                      n, n };
 		n++;
 	}
 	*n_chosen = n;

@@ -123,6 +123,16 @@ static int add_server(struct ws_push *p, size_t i, struct ws_err *err)
 	               0;
 }
 
+/* A failed update leaves a vLLM paused and some layers without values, of which a checksum fails. */
+static bool may_lack_values(const struct ws_push *p, size_t i)
+{
+	const struct push_endpoint *e = &p->to.endpoints[i];
+	return was_asleep(p, i) ||
+	       (ws_lineage_family(p->to.infos[i].lineage) == WS_FAMILY_VLLM &&
+	        (e->paused || e->found_paused || e->found_stopped || e->left_open ||
+	         e->weights.state == WS_PARTIAL));
+}
+
 static int check_endpoint(struct ws_push *p, size_t i, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
@@ -131,7 +141,7 @@ static int check_endpoint(struct ws_push *p, size_t i, struct ws_err *err)
 	struct ws_checksums sums = { 0 };
 	struct ws_err said = WS_ERR_INIT;
 	int rc;
-	if (was_asleep(p, i)) {
+	if (may_lack_values(p, i)) {
 		rc = add_server(p, i, &said);
 		if (rc && said.code != WS_EREFUSED)
 			*err = said;
@@ -148,12 +158,14 @@ static int check_endpoint(struct ws_push *p, size_t i, struct ws_err *err)
 }
 
 /* Refuses before anything is sent if the checksums of a server could not prove enough. A
- * wsync-endpoint is known by its version, so it is not asked. Nor is a server whose weights are
- * released: it would read them and crash. */
+ * wsync-endpoint is known by its version, so it is not asked, unless it emulates a vLLM. Nor is a
+ * server whose weights are released: it would read them and crash. */
 int push_verify_can(struct ws_push *p, struct ws_err *err)
 {
 	for (size_t i = 0; p->opts.verify == WS_VERIFY_HASH && i < p->opts.n_endpoints; i++)
-		if (!ws_endpoint_is_ours(&p->to.infos[i]) && check_endpoint(p, i, err))
+		if ((!ws_endpoint_is_ours(&p->to.infos[i]) ||
+		     ws_lineage_family(p->to.infos[i].lineage) == WS_FAMILY_VLLM) &&
+		    check_endpoint(p, i, err))
 			return -1;
 	return 0;
 }

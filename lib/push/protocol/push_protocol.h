@@ -96,6 +96,9 @@ void push_scope_undo(struct ws_push *p);
 
 /* ---- push_vllm.c ---- */
 
+/* Is each request an update of its own, so that no layer may be cut? */
+bool push_sends_whole_layers(const struct ws_push *p);
+
 /* Adds to an error of a vLLM's workers what helps. */
 void push_vllm_hint(const struct ws_push *p, size_t i, struct ws_err *said);
 

@@ -138,7 +138,7 @@ void push_write_selector(const struct ws_push *p, struct ws_jw *w)
 static bool is_labelled_here(const struct ws_push *p)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (!push_can(p, i)->set_version)
+		if (!push_can(p, i)->set_version || !p->to.endpoints[i].weights.fully_sent)
 			return false;
 	return p->from.weight_version && p->opts.verify != WS_VERIFY_HASH;
 }
@@ -191,23 +191,57 @@ enum push_scope push_scope_of(const struct ws_push *p, size_t i)
 	               PUSH_SCOPE_NONE;
 }
 
-/* vLLM 0.21 and 0.22 refuse to start while an update is open that an earlier push left. */
-static bool finish_left_open(struct ws_push *p, ws_deadline until, struct ws_err *err)
+/* A vLLM refuses to start while an update is open in which an earlier push was cut off. That one is
+ * finished first, which makes incomplete layers those that the server has: so this push must send
+ * everything. */
+static int finish_left_open(struct ws_push *p, ws_deadline until, struct ws_err *err)
 {
 	bool any = false;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
-		if (!wants_transfer(e) || !strstr(p->to.errs[i].msg, "already active"))
+		if (!wants_transfer(e) || !e->left_open)
 			continue;
+		if (!p->from.all_names) {
+			ws_err_set(err, WS_EREFUSED, "%s: an earlier push was cut off inside an "
+			           "update, so its weights are incomplete", e->url);
+			ws_err_hint(err, "push all tensors, without {include} and {exclude}");
+			return ws_err_where(err, NULL, e->url);
+		}
 		push_target_event(&e->weights, PUSH_SCOPE_OPENED);
 		push_target_event(&e->weights, PUSH_VALUES_LOST);
+		e->left_open = false;
 		any = true;
 	}
-	if (any)
-		(void)send_scope(p, TRANSFER, END, until, p->opts.cancel, NULL);
-	if (any && err)
-		*err = (struct ws_err)WS_ERR_INIT;
+	return any ? send_scope(p, TRANSFER, END, until, p->opts.cancel, err) : 0;
+}
+
+/* Without the worker extension only the refusal tells it. One worker is still in step then. */
+static bool hears_of_left_open(struct ws_push *p)
+{
+	bool any = false;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		struct push_endpoint *e = &p->to.endpoints[i];
+		e->left_open = wants_transfer(e) && p->to.members[i].ranks == 1 &&
+		               strstr(p->to.errs[i].msg, "already active");
+		any = any || e->left_open;
+	}
 	return any;
+}
+
+static int begin_transfer(struct ws_push *p, ws_deadline until, struct ws_err *err)
+{
+	if (finish_left_open(p, until, err))
+		return -1;
+	if (send_scope(p, TRANSFER, BEGIN, until, p->opts.cancel, err) == 0)
+		return 0;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (strcmp(err->endpoint, p->to.endpoints[i].url) == 0)
+			push_vllm_hint(p, i, err);
+	if (!hears_of_left_open(p) || finish_left_open(p, until, err) ||
+	    send_scope(p, TRANSFER, BEGIN, until, p->opts.cancel, err))
+		return -1;
+	*err = (struct ws_err)WS_ERR_INIT;
+	return 0;
 }
 
 int push_scope_begin(struct ws_push *p, struct ws_err *err)
@@ -217,9 +251,9 @@ int push_scope_begin(struct ws_push *p, struct ws_err *err)
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		p->to.endpoints[i].scope = push_scope_of(p, i);
 	for (size_t kind = 0; kind < N_SCOPES; kind++) {
-		int rc = send_scope(p, kind, BEGIN, until, p->opts.cancel, err);
-		if (rc && kind == TRANSFER && finish_left_open(p, until, err))
-			rc = send_scope(p, kind, BEGIN, until, p->opts.cancel, err);
+		const int rc = kind == TRANSFER ?
+		                       begin_transfer(p, until, err) :
+		                       send_scope(p, kind, BEGIN, until, p->opts.cancel, err);
 		if (rc) {
 			push_others_refused(p, err);
 			return -1;

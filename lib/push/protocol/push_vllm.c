@@ -2,7 +2,8 @@
 /* push_vllm.c - vLLM's updates: a request for each bucket, which the server answers when all its
  * workers have received and loaded it.
  *
- *   POST /start_weight_update {}    since 0.21 (push_scope.c): layers lose their values
+ *   POST /start_weight_update {}    since 0.21 (push_scope.c): layers lose their values. Before,
+ *                                   each request is an update of its own, of whole layers
  *   POST /update_weights {"update_info":{"names","dtype_names","shapes", and up to 0.27
  *                         "packed","packed_buffer_size_bytes","packed_num_buffers"}}
  *   POST /finish_weight_update {"weight_version"}    "weight_version" since 0.27
@@ -175,7 +176,16 @@ static bool takes(const struct ws_capabilities *can)
 
 static bool one_by_one(const struct ws_push *p)
 {
-	return push_can(p, 0)->transfer_session;
+	(void)p;
+	return true;
+}
+
+bool push_sends_whole_layers(const struct ws_push *p)
+{
+	for (size_t i = 0; p->protocol == &push_vllm && i < p->opts.n_endpoints; i++)
+		if (!push_can(p, i)->transfer_session)
+			return true;
+	return false;
 }
 
 const struct push_protocol push_vllm = {

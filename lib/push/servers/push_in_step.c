@@ -7,7 +7,11 @@
  * ends that. Two requests that change nothing show it, because their answers differ:
  *
  *   POST /collective_rpc {"method":"get_supported_tasks"}   {"results":[["generate"], ...]}
- *   POST /collective_rpc {"method":"check_health"}          {"results":[null, ...]} */
+ *   POST /collective_rpc {"method":"check_health"}          {"results":[null, ...]}
+ *
+ * With our worker extension the first is "wsync_describe", {"results":[{"updating":bool}, ...]}:
+ * it also tells that an earlier push was cut off inside an update. Without it only a start shows
+ * that, which fails, and so brings several workers out of step. */
 #include "push_protocol.h"
 
 #include <stdlib.h>
@@ -15,7 +19,8 @@
 static bool is_to_check(const struct ws_push *p, size_t i)
 {
 	const struct ws_capabilities *can = push_can(p, i);
-	return can->stale_answers && can->reload && p->to.infos[i].world_size > 1;
+	return can->stale_answers && can->reload &&
+	       (p->to.infos[i].world_size > 1 || p->to.infos[i].gloo_worker);
 }
 
 /* Are all answers of the type that this request has? */
@@ -29,18 +34,34 @@ static bool are_all(const struct ws_json *reply, bool null)
 	return all;
 }
 
-static int ask(struct ws_push *p, struct ws_endpoint_call *calls, const char *method, bool null,
-               struct ws_err *err)
+static bool any_updates(const struct ws_json *reply)
 {
+	const struct ws_json *r = ws_json_first(ws_json_get(reply, "results"));
+	for (; r; r = ws_json_next(r))
+		if (ws_json_get_bool(r, "updating", false))
+			return true;
+	return false;
+}
+
+/* null: the request that is answered by null. */
+static int ask(struct ws_push *p, struct ws_endpoint_call *calls, bool null, struct ws_err *err)
+{
+	static const char *const texts[] = { "{\"method\":\"get_supported_tasks\"}",
+		                             "{\"method\":\"wsync_describe\"}",
+		                             "{\"method\":\"check_health\"}" };
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
-	struct ws_buf body;
+	struct ws_buf bodies[3];
 	int rc = 0;
-	ws_buf_init(&body, 256);
-	ws_buf_printf(&body, "{\"method\":\"%s\"}", method);
+	for (size_t k = 0; k < 3; k++) {
+		ws_buf_init(&bodies[k], 256);
+		ws_buf_puts(&bodies[k], texts[k]);
+	}
 	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++)
 		if (is_to_check(p, i))
 			rc = ws_endpoint_prepare(&calls[i], p->to.endpoints[i].url, "POST",
-			                         "/collective_rpc", &body, until, err);
+			                         "/collective_rpc",
+			                         &bodies[null ? 2 : p->to.infos[i].gloo_worker],
+			                         until, err);
 	if (rc == 0)
 		rc = ws_endpoint_run(p->http, calls, p->opts.n_endpoints, p->opts.cancel, err);
 	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++) {
@@ -48,6 +69,7 @@ static int ask(struct ws_push *p, struct ws_endpoint_call *calls, const char *me
 		if (!is_to_check(p, i))
 			continue;
 		rc = ws_endpoint_reply(&calls[i], &reply, NULL, 0, err);
+		p->to.endpoints[i].left_open |= rc == 0 && any_updates(reply);
 		if (rc || are_all(reply, null))
 			continue;
 		ws_err_set(err, WS_EREFUSED, "%s: its workers answer earlier requests instead of "
@@ -57,7 +79,8 @@ static int ask(struct ws_push *p, struct ws_endpoint_call *calls, const char *me
 		                 "failed at one of several workers");
 		rc = ws_err_where(err, NULL, p->to.endpoints[i].url);
 	}
-	ws_buf_free(&body);
+	for (size_t k = 0; k < 3; k++)
+		ws_buf_free(&bodies[k]);
 	return rc;
 }
 
@@ -71,10 +94,9 @@ int push_in_step(struct ws_push *p, struct ws_err *err)
 	struct ws_endpoint_call *calls = calloc(p->opts.n_endpoints + 1, sizeof *calls);
 	if (!calls)
 		return ws_oom(err);
-	const int rc = ask(p, calls, "get_supported_tasks", false, err) ||
-	                               ask(p, calls, "check_health", true, err) ?
-	                       -1 :
-	                       0;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		p->to.endpoints[i].left_open = false;
+	const int rc = ask(p, calls, false, err) || ask(p, calls, true, err) ? -1 : 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		ws_endpoint_call_free(&calls[i]);
 	free(calls);

@@ -7,8 +7,9 @@
  *   GET /model_info   the weight version. Until we set ours it must stay the version that it was
  *                     after our pause; afterwards it must be ours.
  *   GET /ready        200, or 503 while the server is paused (sglang since 0.5.20; sent to servers
- *                     with sessions, which came with the next release). Paused before our pause:
- *                     another push may be working. Not paused after it: another push resumed it.
+ *                     with sessions, which came with the next release). vLLM: GET /is_paused,
+ *                     {"is_paused": bool}. Paused before our pause: another push may be working.
+ *                     Not paused after it: another push resumed it.
  *
  * Both are sent after our pause, before the request that sets our version, and after it. An
  * endpoint that changed in between may have weights of both pushes: it is partial, whatever it
@@ -30,9 +31,16 @@ struct seen {
 	enum ready ready;
 };
 
-static bool tells_ready(const struct ws_push *p, size_t i)
+static const char VLLM_READY[] = "/is_paused";
+
+/* The route that tells whether endpoint i is paused; NULL: none does, or it is not asked. */
+static const char *ready_path(const struct ws_push *p, size_t i)
 {
-	return push_can(p, i)->session && p->opts.pause != WS_PAUSE_NONE;
+	if (p->opts.pause == WS_PAUSE_NONE)
+		return NULL;
+	return push_can(p, i)->session    ? "/ready" :
+	       push_can(p, i)->pause_wait ? VLLM_READY :
+	                                    NULL;
 }
 
 static int read_version(const struct ws_push *p, size_t i, struct ws_endpoint_call *call,
@@ -58,6 +66,15 @@ static int read_ready(struct ws_endpoint_call *call, struct seen *out, struct ws
 		return -1;
 	}
 	out->ready = status == 200 ? RUNS : status == 503 ? PAUSED : NOT_TOLD;
+	if (strcmp(call->path, VLLM_READY) != 0)
+		return 0;
+	const struct ws_json *root;
+	if (ws_endpoint_reply(call, &root, NULL, 0, err))
+		return -1;
+	const struct ws_json *paused = ws_json_get(root, "is_paused");
+	out->ready = ws_json_type(paused) != WS_JSON_BOOL ? NOT_TOLD :
+	             ws_json_bool(paused, false)          ? PAUSED :
+	                                                    RUNS;
 	return 0;
 }
 
@@ -71,8 +88,9 @@ static int send_questions(struct ws_push *p, bool version, struct ws_endpoint_ca
 		    ws_endpoint_prepare(&c[VERSION], p->to.endpoints[i].url, "GET",
 		                        p->to.infos[i].version_path, NULL, until, err))
 			return -1;
-		if (tells_ready(p, i) && ws_endpoint_prepare(&c[READY], p->to.endpoints[i].url,
-		                                             "GET", "/ready", NULL, until, err))
+		if (ready_path(p, i) &&
+		    ws_endpoint_prepare(&c[READY], p->to.endpoints[i].url, "GET", ready_path(p, i),
+		                        NULL, until, err))
 			return -1;
 	}
 	return ws_endpoint_run(p->http, calls, p->opts.n_endpoints * QUESTIONS, p->opts.cancel,
@@ -138,7 +156,7 @@ int push_others_connect(struct ws_push *p, struct ws_err *err)
 	struct ws_err why = WS_ERR_INIT;
 	bool any = false;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		any = any || tells_ready(p, i);
+		any = any || ready_path(p, i);
 	if (!any || p->opts.dry_run)
 		return 0;
 	const int rc = observe(p, false, &seen, &why);

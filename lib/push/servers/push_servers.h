@@ -31,6 +31,7 @@ struct push_endpoint {
 	bool left_paused;                  /* found_stopped, and paused at the end */
 	bool confirmed_pause;              /* it confirmed our pause */
 	bool cleared;                      /* its caches were emptied with our pause */
+	bool left_open;                    /* an earlier push was cut off inside an update (vLLM) */
 	bool grouped;                      /* a join request was sent, and it has not left since */
 	bool disconnected;                 /* its connection broke */
 	bool timed_out;                    /* no answer before a deadline or a cancel */
