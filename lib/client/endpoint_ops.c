@@ -158,7 +158,9 @@ int ws_endpoint_reset_weights(const struct ws_call *to, const struct ws_buf *bod
 /* SGLang answers 400, vLLM 200 with "success": false. */
 bool ws_endpoint_is_busy(const struct ws_err *said)
 {
-	return said->code == WS_EREFUSED && (said->native == 400 || said->native == 200);
+	return said->code == WS_EREFUSED &&
+	       (said->native == 400 ||
+	        (said->native == 200 && strstr(said->msg, "/reset_prefix_cache: refused")));
 }
 
 static bool any_busy(const struct ws_endpoint_answer *answers, size_t n)

@@ -98,8 +98,8 @@ int ws_prover_refuses(const struct ws_checksums *sums, const char *url, struct w
 	return ws_err_where(err, NULL, url);
 }
 
-/* vLLM hashes the bytes of each parameter (0.32, 0.33). SGLang hashes on the device that has the tensor: by a kernel with CUDA and ROCm, else by SHA-256
- * (managers/mm_utils.py). */
+/* vLLM hashes the bytes of each parameter (0.32, 0.33). SGLang hashes on the device that has the
+ * tensor: by a kernel with CUDA and ROCm, else by SHA-256 (managers/mm_utils.py). */
 static int choose_fn(const struct ws_endpoint_info *info, enum ws_checksum_fn *fn,
                      struct ws_err *err)
 {

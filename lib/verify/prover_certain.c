@@ -81,7 +81,8 @@ static bool is_documented(const struct prover_server *s, const struct ws_param *
 		return false;
 	if (param->n_dims == 1 && param->n_parts == 1)
 		return prover_is_replicated(l, param);
-	return strcmp(s->info->device, "cuda") == 0 && !is_vllm(s) && t->own_config && s->info->pp_size <= 1 &&
+	return strcmp(s->info->device, "cuda") == 0 && !is_vllm(s) && t->own_config &&
+	       s->info->pp_size <= 1 &&
 	       !s->info->dp_attention && s->info->attention_cp <= 1 &&
 	       ws_layout_options(l)->ep <= 1 &&
 	       strncmp(ws_layout_family(l), "deepseek", 8) != 0 && !prover_has_experts(l, param);

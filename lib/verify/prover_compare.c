@@ -155,8 +155,9 @@ static void judge_opaque(struct comparing *c, size_t param, const struct ws_chec
 /* SHA-256 of nothing: vLLM lists parameters that it keeps in another place and form. */
 static bool is_of_nothing(const struct ws_checksum *found)
 {
-	return strcmp(found->text, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855") ==
-	       0;
+	static const char sum[] = "e3b0c44298fc1c149afbf4c8996fb924"
+	                          "27ae41e4649b934ca495991b7852b855";
+	return strcmp(found->text, sum) == 0;
 }
 
 static void judge(struct comparing *c, size_t param, const struct ws_checksum_rank *at,
@@ -173,8 +174,8 @@ static void judge(struct comparing *c, size_t param, const struct ws_checksum_ra
 	           prover_has_experts(t->layout, ws_layout_param(t->layout, param))) {
 		take_opaque(c, param, at->rank, "this server moves experts (EPLB)");
 	} else if (is_of_nothing(found)) {
-		judge_opaque(c, param, at, found, "the server keeps it in another form, and reports "
-		             "the checksum of no bytes");
+		judge_opaque(c, param, at, found, "the server keeps it in another form, and "
+		             "reports the checksum of no bytes");
 	} else if (cell->state != WS_PREDICT_KNOWN) {
 		judge_opaque(c, param, at, found, cell->why ? cell->why : "it has no checksum");
 	} else if (!prover_accuses(c->p, c->s, param, rank, found, c->seen, c->tried)) {

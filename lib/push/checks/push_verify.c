@@ -123,7 +123,7 @@ static int add_server(struct ws_push *p, size_t i, struct ws_err *err)
 	               0;
 }
 
-/* A failed update leaves a vLLM paused and some layers without values, of which a checksum fails. */
+/* A failed update leaves a vLLM paused, and some layers without values: a checksum then fails. */
 static bool may_lack_values(const struct ws_push *p, size_t i)
 {
 	const struct push_endpoint *e = &p->to.endpoints[i];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_in_step.c - do the workers of a vLLM answer the request that was sent, or an earlier one?
  *
- * vLLM reads one answer of each worker for each request. If a worker fails, it does not read those of
- * the workers after it (multiproc_executor.py, 0.32 and 0.33). From then on these are one answer
+ * vLLM reads one answer of each worker for each request. If a worker fails, it does not read those
+ * of the workers after it (multiproc_executor.py, 0.32 and 0.33). From then on these are one answer
  * behind: a request that fails there is confirmed, and the next one gets its error. Only a restart
  * ends that. Two requests that change nothing show it, because their answers differ:
  *
