@@ -138,6 +138,19 @@ int ws_comm_broadcast(struct ws_comm *c, ws_devptr at, uint64_t bytes, unsigned 
 	return rc == NCCL_IN_PROGRESS ? wait_for(c, "broadcasting", until, cancel, err) : 0;
 }
 
+int ws_comm_all_reduce_one(struct ws_comm *c, ws_devptr at, struct ws_stream *s, ws_deadline until,
+                           const struct ws_cancel *cancel, struct ws_err *err)
+{
+	static const char what[] = "summing one number";
+	if (wait_for(c, what, until, cancel, err))
+		return -1;
+	void *p = (void *)(uintptr_t)at;
+	const int rc = c->nccl->call.all_reduce(p, p, 1, NCCL_FLOAT32, NCCL_SUM, c->handle, s);
+	if (!is_good(rc))
+		return fail(c, rc, what, err);
+	return rc == NCCL_IN_PROGRESS ? wait_for(c, what, until, cancel, err) : 0;
+}
+
 int ws_comm_wait_event(struct ws_comm *c, const struct ws_comm_event *m, ws_deadline until,
                        const struct ws_cancel *cancel, struct ws_err *err)
 {

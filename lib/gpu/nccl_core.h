@@ -17,7 +17,9 @@ enum {
 	NCCL_IN_PROGRESS
 };
 /* ncclDataType_t. A broadcast moves bytes, whatever type the other ranks give. */
-enum { NCCL_UINT8 = 1 };
+enum { NCCL_UINT8 = 1, NCCL_FLOAT32 = 7 };
+/* ncclRedOp_t. */
+enum { NCCL_SUM = 0 };
 
 /* ncclConfig_t of 2.14. Every later NCCL accepts it: NCCL copies `size` bytes and uses defaults
  * for the rest. */
@@ -36,6 +38,7 @@ struct ws_nccl_config {
 	  (void **, int, struct ws_nccl_id, int, struct ws_nccl_config *))                         \
 	F(state, "ncclCommGetAsyncError", (void *, int *))                                         \
 	F(broadcast, "ncclBroadcast", (const void *, void *, size_t, int, int, void *, void *))    \
+	F(all_reduce, "ncclAllReduce", (const void *, void *, size_t, int, int, void *, void *))   \
 	F(finalize, "ncclCommFinalize", (void *))                                                  \
 	F(destroy, "ncclCommDestroy", (void *))                                                    \
 	F(abort, "ncclCommAbort", (void *))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nccl_library.h - the part of NCCL that wsync uses, loaded at run time: joining a communicator as
- * any rank, and broadcasts of bytes.
+ * any rank, broadcasts of bytes, and a sum of one number.
  *
  * NCCL needs the same version at every rank, so load the library that the servers' torch loads,
  * not the one of the system. NCCL's own header is not needed: the functions and structs used here
@@ -65,6 +65,10 @@ int ws_comm_wait(struct ws_comm *c, ws_deadline until, const struct ws_cancel *c
 int ws_comm_broadcast(struct ws_comm *c, ws_devptr at, uint64_t bytes, unsigned root,
                       struct ws_stream *s, ws_deadline until, const struct ws_cancel *cancel,
                       struct ws_err *err);
+/* Queues an in-place sum over all ranks of one float32 in the stream: vLLM's workers do it right
+ * after they have joined. Waits like ws_comm_broadcast. */
+int ws_comm_all_reduce_one(struct ws_comm *c, ws_devptr at, struct ws_stream *s, ws_deadline until,
+                           const struct ws_cancel *cancel, struct ws_err *err);
 /* An event that was recorded after the broadcasts. */
 struct ws_comm_event {
 	struct ws_gpu *gpu;

@@ -398,9 +398,8 @@ static void receive(void *arg)
 	free(arg);
 }
 
-static int broadcast_together(struct comm *c, void *at, size_t n, void *stream)
+static int move_together(struct comm *c, struct fake_move *m, void *stream)
 {
-	struct fake_move *m = fake_wire_move(c->wire, at, n);
 	if (!m || !cuda())
 		return FAKE_INTERNAL_ERROR;
 	if (cuda()->enqueue_until(stream, fake_wire_moved, fake_wire_over, m))
@@ -421,7 +420,7 @@ EXPORT int ncclBroadcast(const void *from, void *to, size_t n, int type, int roo
 	if (cuda() && !cuda()->owns((uintptr_t)to, n))
 		wrong("a broadcast of memory that is not the device's");
 	if (c->wire)
-		return broadcast_together(c, to, n, stream);
+		return move_together(c, fake_wire_move(c->wire, to, n), stream);
 	struct broadcast *b = malloc(sizeof *b);
 	if (!b)
 		return FAKE_SYSTEM_ERROR;
@@ -430,6 +429,31 @@ EXPORT int ncclBroadcast(const void *from, void *to, size_t n, int type, int roo
 		receive(b);
 	else if ((fake.hanging && !cuda()->hang(stream)) || !cuda()->enqueue(stream, receive, b))
 		return free(b), FAKE_INVALID_ARGUMENT;
+	return begin(c);
+}
+
+static void sum_alone(void *arg)
+{
+	(void)arg;
+}
+
+/* Only the one number that vLLM's ranks sum. Alone, the sum is that of the other ranks' zeros. */
+EXPORT int ncclAllReduce(const void *from, void *to, size_t n, int type, int op, void *handle,
+                         void *stream)
+{
+	LOCKED;
+	CALLED("%zu type %d op %d", n, type, op);
+	want_a_gpu();
+	struct comm *c = idle_comm(handle);
+	if (!c || c->finalized || from != to || n != 1 || type != 7 || op != 0)
+		return FAKE_INVALID_ARGUMENT;
+	if (cuda() && !cuda()->owns((uintptr_t)to, sizeof(float)))
+		wrong("a sum of memory that is not the device's");
+	if (c->wire)
+		return move_together(c, fake_wire_sum(c->wire, to), stream);
+	if (cuda() && ((fake.hanging && !cuda()->hang(stream)) ||
+	               !cuda()->enqueue(stream, sum_alone, NULL)))
+		return FAKE_INVALID_ARGUMENT;
 	return begin(c);
 }
 

@@ -9,6 +9,7 @@
  *   hello    rank, size, version, GPU, machine       to rank 0
  *   verdict  a result of NCCL, and its words         from rank 0, when everybody is there
  *   bytes    their number, then they                 from rank 0
+ *   sum      a float, from each; then that of all    both ways
  *   bye      nothing                                 both ways, on finalizing
  *
  * As with NCCL: ranks that are missing are waited for without end; versions that differ, and two
@@ -31,7 +32,7 @@
 
 enum { MOST_RANKS = 64, MOST_IDS = 16 };
 
-enum frame_kind { HELLO = 0x57f0, VERDICT, BYTES, BYE };
+enum frame_kind { HELLO = 0x57f0, VERDICT, BYTES, SUM, BYE };
 struct frame {
 	uint32_t kind, rank, size, version, device, rc;
 	uint64_t bytes;
@@ -62,7 +63,7 @@ struct fake_move {
 	struct fake_wire *wire;
 	char *at;
 	size_t bytes;
-	bool begun, done;
+	bool sums, begun, done;
 };
 
 static pthread_mutex_t ids_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -317,6 +318,39 @@ static bool move_one(struct fake_wire *w, struct fake_move *m)
 	       transfer(w, w->peers[0].fd, m->at, m->bytes, false);
 }
 
+static bool hear_float(struct fake_wire *w, int fd, float *out)
+{
+	struct frame f;
+	return hear(w, fd, &f) && f.kind == SUM &&
+	       transfer(w, fd, (char *)out, sizeof *out, false);
+}
+
+static bool say_float(struct fake_wire *w, int fd, float x)
+{
+	return say(w, fd, (struct frame){ .kind = SUM, .bytes = sizeof x }) &&
+	       transfer(w, fd, (char *)&x, sizeof x, true);
+}
+
+static bool sum(struct fake_wire *w, struct fake_move *m)
+{
+	float total, x;
+	memcpy(&total, m->at, sizeof total);
+	if (w->opts.rank) {
+		if (!say_float(w, w->peers[0].fd, total) ||
+		    !hear_float(w, w->peers[0].fd, &total))
+			return false;
+	} else {
+		for (int i = 1; i < w->opts.size; i++, total += x)
+			if (!hear_float(w, w->peers[i].fd, &x))
+				return false;
+		for (int i = 1; i < w->opts.size; i++)
+			if (!say_float(w, w->peers[i].fd, total))
+				return false;
+	}
+	memcpy(m->at, &total, sizeof total);
+	return true;
+}
+
 static struct fake_move *next_move(struct fake_wire *w)
 {
 	pthread_mutex_lock(&w->lock);
@@ -396,7 +430,7 @@ static void *run(void *arg)
 	if (w->opts.rank == 0 ? gather(w) : reach(w))
 		while (idle(w)) {
 			struct fake_move *m = next_move(w);
-			if (!move_one(w, m))
+			if (!(m->sums ? sum(w, m) : move_one(w, m)))
 				break;
 			end_move(w, m);
 		}
@@ -488,6 +522,14 @@ struct fake_move *fake_wire_move(struct fake_wire *w, void *at, size_t bytes)
 	pthread_mutex_lock(&w->lock);
 	w->users++;
 	pthread_mutex_unlock(&w->lock);
+	return m;
+}
+
+struct fake_move *fake_wire_sum(struct fake_wire *w, void *at)
+{
+	struct fake_move *m = fake_wire_move(w, at, sizeof(float));
+	if (m)
+		m->sums = true;
 	return m;
 }
 

@@ -40,6 +40,8 @@ const char *fake_wire_words(void);
  * it, and says true when the bytes are there or the communicator was aborted; over
  * frees it. NULL: no memory. */
 struct fake_move *fake_wire_move(struct fake_wire *w, void *at, size_t bytes);
+/* Likewise, the sum of every rank's float at that place. */
+struct fake_move *fake_wire_sum(struct fake_wire *w, void *at);
 bool fake_wire_moved(void *move);
 void fake_wire_over(void *move);
 

@@ -155,6 +155,27 @@ IN_ORDER(a_whole_life_in_order)
 	free_bytes(p);
 }
 
+IN_ORDER(one_number_is_summed_with_a_deadline)
+{
+	struct ws_err told = WS_ERR_INIT;
+	size_t n;
+	const ws_devptr p = some_bytes("\0\0\0\0", 4);
+	struct ws_comm *c = join();
+	ON_GPU(ws_comm_all_reduce_one(c, p, NULL, WS_FOREVER, NULL, &err));
+	ws_comm_close(c, ws_deadline_in(10 * WS_NS_PER_S));
+	assert_non_null(strstr(fake->record(), "ncclAllReduce 1 type 7 op 0\n"));
+	fake->received(&n);
+	assert_int_equal(n, 0);
+	fake->busy(UINT_MAX);
+	c = join();
+	assert_int_equal(ws_comm_all_reduce_one(c, p, NULL, ws_deadline_in(30 * WS_NS_PER_MS),
+	                                        NULL, &told),
+	                 -1);
+	assert_says(&told, WS_ETIMEOUT, "summing one number took too long");
+	ws_comm_close(c, WS_FOREVER);
+	free_bytes(p);
+}
+
 IN_ORDER(the_first_broadcast_waits_for_who_is_missing)
 {
 	struct ws_err told = WS_ERR_INIT;
@@ -212,12 +233,13 @@ static int live_once(struct ws_err *err)
 	struct ws_nccl *n = NULL;
 	struct ws_comm_opts o = { .rank = 0, .size = 2 };
 	struct ws_comm *c = NULL;
-	const ws_devptr p = some_bytes("x", 1);
+	const ws_devptr p = some_bytes("\0\0\0", 4);
 	int rc = ws_nccl_open(&opts, &n, err);
 	o.nccl = n;
 	if (rc == 0)
 		rc = ws_nccl_id_new(n, &o.id, err) || ws_comm_open(&o, &c, err) ||
 		     ws_comm_wait(c, WS_FOREVER, NULL, err) ||
+		     ws_comm_all_reduce_one(c, p, NULL, WS_FOREVER, NULL, err) ||
 		     ws_comm_broadcast(c, p, 1, 0, NULL, WS_FOREVER, NULL, err);
 	ws_comm_close(c, ws_deadline_in(WS_NS_PER_S));
 	ws_nccl_close(n);
@@ -230,7 +252,7 @@ IN_ORDER(every_error_at_every_call_is_said_and_leaves_nothing)
 	static const int codes[] = { 1, 2, 3, 4, 5, 6, 8, 42 };
 	static const char *const functions[] = { "ncclGetVersion", "ncclGetUniqueId",
 		                                 "ncclCommInitRankConfig", "ncclCommGetAsyncError",
-		                                 "ncclBroadcast" };
+		                                 "ncclAllReduce", "ncclBroadcast" };
 	for (size_t f = 0; f < sizeof functions / sizeof functions[0]; f++)
 		for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
 			struct ws_err told = WS_ERR_INIT;
