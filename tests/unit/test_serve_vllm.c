@@ -148,7 +148,8 @@ ASKING(it_sleeps_and_wakes)
 	start((struct ws_serve_opts){ .lineage = WS_SERVE_VLLM_0_33, .memory_saver = true });
 	post("/sleep?level=2", NULL, 200, "{\"status\":\"sleeping\",\"level\":2}");
 	get("/is_paused", 200, "true");
-	post("/wake_up?tags=weights", NULL, 200, "{\"status\":\"sleeping\",\"tags\":[\"weights\"]}");
+	post("/wake_up?tags=weights", NULL, 200,
+	     "{\"status\":\"sleeping\",\"tags\":[\"weights\"]}");
 	post("/sleep?level=3", NULL, 400, "from 0 to 2");
 	post("/wake_up", NULL, 200, "{\"status\":\"awake\",\"tags\":null}");
 	get("/is_paused", 200, "false");
@@ -166,7 +167,8 @@ ASKING(it_sleeps_and_wakes)
 /* ---- bodies ---- */
 
 #define INVALID "Call to collective_rpc method failed: Invalid "
-#define INIT INVALID "init_info for NCCLWeightTransferEngine: NCCLWeightTransferInitInfo.__init__() "
+#define INIT \
+	INVALID "init_info for NCCLWeightTransferEngine: NCCLWeightTransferInitInfo.__init__() "
 #define UPDATE \
 	INVALID "update_info for NCCLWeightTransferEngine: NCCLWeightTransferUpdateInfo.__init__() "
 
@@ -242,8 +244,8 @@ ASKING(keys_of_update_info_are_arguments)
 		for (unsigned i = 0; i < VERSIONS; i++) {
 			if (!only[i])
 				continue;
-			snprintf(body, sizeof body, "{\"update_info\":{%s,\"%s\":%s}}", LISTS, only[i],
-			         i == V20 ? "true" : "\"dense\"");
+			snprintf(body, sizeof body, "{\"update_info\":{%s,\"%s\":%s}}", LISTS,
+			         only[i], i == V20 ? "true" : "\"dense\"");
 			snprintf(text, sizeof text, "got an unexpected keyword argument '%s'",
 			         only[i]);
 			ask("POST", "/start_weight_update", "{}");
@@ -287,11 +289,13 @@ ASKING(updates_need_a_start)
 		post("/start_weight_update", "{}", 500,
 		     "start_weight_update called while a weight update is already active. Call "
 		     "finish_weight_update first.");
-		post("/finish_weight_update", NULL, 200, "{\"message\":\"Weight update finished\"}");
+		post("/finish_weight_update", NULL, 200,
+		     "{\"message\":\"Weight update finished\"}");
 	}
 	begin(V24);
 	post("/start_weight_update", NULL, 400, "Invalid JSON format");
-	post("/start_weight_update", "{\"is_checkpoint_format\":false}", 500, "only the checkpoint");
+	post("/start_weight_update", "{\"is_checkpoint_format\":false}", 500,
+	     "only the checkpoint");
 }
 
 ASKING(a_failed_update_ends_the_session_and_leaves_no_weights)
@@ -370,7 +374,8 @@ ASKING(faults_know_the_routes)
 		                              "refuse:v1/completions:1" };
 	start((struct ws_serve_opts){ .lineage = WS_SERVE_VLLM_0_33, .faults = faults,
 	                              .n_faults = 5 });
-	post("/pause", NULL, 400, "{\"error\":{\"message\":\"refused on request: fault refuse:pause\"");
+	post("/pause", NULL, 400,
+	     "{\"error\":{\"message\":\"refused on request: fault refuse:pause\"");
 	post("/pause", NULL, 200, "paused");
 	post("/start_weight_update", NULL, 200, "");
 	post("/v1/completions", "{}", 400, "refused on request");
@@ -412,7 +417,8 @@ ASKING(completions_have_the_form_of_openai)
 	     "The model `other` does not exist.");
 	post("/v1/completions", "{\"prompt\":[[1],[2]],\"max_tokens\":1}", 200, "\"index\":1");
 	assert_said("\"logprobs\":null");
-	post("/v1/completions", "{\"prompt\":\"abc\",\"max_tokens\":1}", 200, "\"prompt_tokens\":3");
+	post("/v1/completions", "{\"prompt\":\"abc\",\"max_tokens\":1}", 200,
+	     "\"prompt_tokens\":3");
 	post("/v1/completions", "{\"max_tokens\":1}", 400, "\"error\"");
 }
 
@@ -425,7 +431,8 @@ ASKING(a_paused_server_of_0_33_rejects)
 		post(modes[i], NULL, 200, "paused");
 		post("/v1/completions", prompt, 503,
 		     "{\"error\":{\"message\":\"Generation is paused. Please retry after it "
-		     "resumes.\",\"type\":\"ServiceUnavailableError\",\"param\":null,\"code\":503}}");
+		     "resumes.\",\"type\":\"ServiceUnavailableError\",\"param\":null,"
+		     "\"code\":503}}");
 		post("/resume", NULL, 200, "");
 		post("/v1/completions", prompt, 200, "choices");
 	}

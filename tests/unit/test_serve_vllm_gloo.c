@@ -79,7 +79,8 @@ RANK0_TEST(an_update_is_one_call_in_0_20)
 	assert_checksums();
 	renew_bytes(2);
 	/* a limit of 0: every tensor exceeds it */
-	update_vllm(DESCRIBED ",\"packed\":true,\"packed_buffer_size_bytes\":0", each, 4, 200, "Weights");
+	update_vllm(DESCRIBED ",\"packed\":true,\"packed_buffer_size_bytes\":0", each, 4, 200,
+	            "Weights");
 	assert_checksums();
 	assert_int_equal(serve->journal.updates, 2);
 	assert_int_equal(serve->journal.bytes, 2 * sizeof bytes);
@@ -97,7 +98,8 @@ RANK0_TEST(packed_broadcasts_are_cut_after_the_limit)
 	post("/start_weight_update", "{}", 200, "started");
 	update_vllm("\"names\":[\"w.a\",\"w.b\"],\"dtype_names\":[\"float32\",\"bfloat16\"],"
 	            "\"shapes\":[[700,100],[3]],\"packed\":true,"
-	            "\"packed_buffer_size_bytes\":280000", (const size_t[]){ 2 }, 1, 200, "Weights");
+	            "\"packed_buffer_size_bytes\":280000", (const size_t[]){ 2 }, 1, 200,
+	            "Weights");
 	post("/finish_weight_update", "", 200, "finished");
 }
 
@@ -281,14 +283,16 @@ MODEL_TEST(checksums_are_of_parameters)
 	start_model(WS_SERVE_VLLM_0_33);
 	begin(&p, "POST", "/weight_checker", "%s", "{\"action\":\"checksum\"}");
 	/* SHA-256 of 64 zeros */
-	end(&p, 200, "\"dp0:pp0:pcp0:tp0:model.norm.weight\":\"f5a5fd42d16a20302798ef6ed309979b43003d"
-	             "2320d9f0e8ea9831a92759fb4b\"");
+	end(&p, 200,
+	    "\"dp0:pp0:pcp0:tp0:model.norm.weight\":"
+	    "\"f5a5fd42d16a20302798ef6ed309979b43003d2320d9f0e8ea9831a92759fb4b\"");
 	assert_null(strstr(p.reply, "lm_head"));
 	post("/weight_checker",
 	     "{\"action\":\"compare\",\"baseline\":{\"dp0:pp0:pcp0:tp0:x\":\"00\"}}", 200,
 	     "{\"match\":false,\"mismatches\":[\"dp0:pp0:pcp0:tp0:model.embed_tokens.weight\"");
 	post("/weight_checker", "{\"action\":\"compare\"}", 400, "requires a 'baseline' object");
-	post("/weight_checker", "{\"action\":\"snapshot\"}", 400, "'checksum', 'reset' or 'compare'");
+	post("/weight_checker", "{\"action\":\"snapshot\"}", 400,
+	     "'checksum', 'reset' or 'compare'");
 	post("/weight_checker", "{\"action\":\"reset\"}", 200, "{\"status\":\"reset\"}");
 }
 

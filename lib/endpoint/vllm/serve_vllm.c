@@ -101,7 +101,8 @@ void ws_serve_vllm_answer_error(struct ws_serve_call *c, unsigned status, const 
 void ws_serve_vllm_answer_invalid(struct ws_serve_call *c, const char *reason)
 {
 	char text[1024];
-	const bool not_json = strstr(reason, "not JSON") || strcmp(reason, "body: Field required") == 0;
+	const bool not_json = strstr(reason, "not JSON") ||
+	                      strcmp(reason, "body: Field required") == 0;
 	if (ws_serve_vllm_has(c, WS_IN_VLLM_0_33))
 		snprintf(text, sizeof text, "1 validation error:\n  %.900s", reason);
 	else
