@@ -272,6 +272,21 @@ ASKING(several_workers_wrap_their_exceptions)
 	     "for the root cause");
 }
 
+ASKING(after_a_failed_call_several_workers_answer_late)
+{
+	start((struct ws_serve_opts){ .lineage = WS_SERVE_VLLM_0_33, .tp = 2 });
+	post("/start_weight_update", NULL, 200, "started");
+	post("/start_weight_update", NULL, 500, "already active");
+	/* it works, and says what the call before it did */
+	post("/finish_weight_update", "{\"weight_version\":\"1\"}", 500, "already active");
+	assert_false(serve->vllm->active);
+	get("/weight_info", 200, "default");
+	post("/start_weight_update", NULL, 200, "started");
+	post("/start_weight_update", NULL, 500, "already active");
+	post("/collective_rpc", "{\"method\":\"wsync_describe\"}", 200, "results");
+	post("/collective_rpc", "{\"method\":\"wsync_describe\"}", 500, "already active");
+}
+
 /* ---- start, update, finish ---- */
 
 static const char empty[] =

@@ -31,6 +31,8 @@ int ws_serve_vllm_open(struct ws_serve *s, const struct ws_serve_opts *o, struct
 
 void ws_serve_vllm_close(struct ws_serve_vllm *v)
 {
+	for (size_t i = 0; v && i < v->n_unread; i++)
+		free(v->unread[i]);
 	if (v)
 		ws_json_free(v->last);
 	free(v);
@@ -125,6 +127,32 @@ void ws_serve_vllm_fail(struct ws_serve_call *c, const char *exception)
 	         several ? "Worker failed with error '" : "", exception,
 	         several ? "', please check the stack trace above for the root cause" : "");
 	ws_serve_vllm_answer_error(c, 500, "InternalServerError", text);
+}
+
+/* The engine reads the replies of its workers in order, each from a queue of its own, and stops at
+ * the first exception (vLLM's issue 57846). So the reply of the second worker stays unread, and
+ * from then on each call gets a reply of that worker to a call before it. */
+bool ws_serve_vllm_worked(struct ws_serve_call *c, const char *exception)
+{
+	struct ws_serve_vllm *v = c->serve->vllm;
+	char *reply = exception ? strdup(exception) : NULL, *old = NULL;
+	const bool room = v->n_unread < sizeof v->unread / sizeof v->unread[0];
+	if (exception)
+		ws_serve_vllm_fail(c, exception);
+	if (c->serve->opts.tp == 1 || (!exception && !v->n_unread) || !room) {
+		free(reply);
+		return !exception;
+	}
+	v->unread[v->n_unread++] = reply;
+	if (exception)
+		return false;
+	old = v->unread[0];
+	memmove(v->unread, v->unread + 1, --v->n_unread * sizeof *v->unread);
+	if (old)
+		ws_serve_vllm_fail(c, old);
+	const bool worked = !old;
+	free(old);
+	return worked;
 }
 
 void ws_serve_vllm_say(struct ws_serve_call *c, const char *key, const char *text)

@@ -29,6 +29,10 @@ struct ws_serve_vllm {
 	uint64_t limit;     /* bytes of a packed broadcast, of init_info */
 	uint64_t since;     /* sync in which the update was started */
 	struct ws_json *last; /* body of the last update with names; owned */
+	/* replies of the second worker that the engine has not read: exceptions, or NULL for
+	 * success; owned; see ws_serve_vllm_worked */
+	char *unread[8];
+	size_t n_unread;
 };
 
 int ws_serve_vllm_open(struct ws_serve *s, const struct ws_serve_opts *opts, struct ws_err *err);
@@ -45,6 +49,9 @@ void ws_serve_vllm_answer_invalid(struct ws_serve_call *c, const char *reason);
 void ws_serve_vllm_answer_paused(struct ws_serve_call *c); /* 503 */
 /* The workers raised an exception: 500. */
 void ws_serve_vllm_fail(struct ws_serve_call *c, const char *exception);
+/* In the scheduler, after a call of the workers. exception: NULL if they succeeded. False, and
+ * answered: the engine reports an exception, of this call or of one before it. */
+bool ws_serve_vllm_worked(struct ws_serve_call *c, const char *exception);
 /* {key:text} */
 void ws_serve_vllm_say(struct ws_serve_call *c, const char *key, const char *text);
 /* Occupies the scheduler until ws_serve_release. False: the endpoint stops, no answer. */

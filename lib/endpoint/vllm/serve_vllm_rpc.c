@@ -19,6 +19,8 @@
 static void write_results(struct ws_serve_call *c, void (*write)(struct ws_jw *jw, unsigned rank))
 {
 	struct ws_jw jw;
+	if (!ws_serve_vllm_worked(c, NULL))
+		return;
 	ws_jw_init(&jw, &c->rp->body);
 	ws_jw_object(&jw, NULL);
 	ws_jw_array(&jw, "results");
@@ -82,11 +84,11 @@ static void reload(struct ws_serve_call *c)
 		return;
 	if (ws_source_open(&path, 1, &source, &err)) {
 		snprintf(text, sizeof text, "Cannot find any model weights with `%.400s`", path);
-		ws_serve_vllm_fail(c, text);
+		ws_serve_vllm_worked(c, text);
 		return;
 	}
 	if (load(c, source, &err))
-		ws_serve_vllm_fail(c, err.msg);
+		ws_serve_vllm_worked(c, err.msg);
 	else
 		write_results(c, write_null);
 	ws_source_close(source);
@@ -113,6 +115,14 @@ static const struct method *find_method(const struct ws_serve *s, const char *na
 	return NULL;
 }
 
+/* Loading ends midway; other methods do before they begin. */
+static void end_by_fault(struct ws_serve_call *c)
+{
+	if (c->fault == WS_FAULT_DIE)
+		ws_serve_die(c->serve);
+	c->rp->drop = true;
+}
+
 void ws_serve_route_vllm_rpc(struct ws_serve_call *c)
 {
 	const char *name = ws_json_get_string(c->body, "method", NULL);
@@ -126,9 +136,11 @@ void ws_serve_route_vllm_rpc(struct ws_serve_call *c)
 	if (!ws_serve_vllm_enter(c, m && m->receives))
 		return;
 	snprintf(text, sizeof text, "Method '%.100s' is not implemented.", name);
-	if (m)
+	if (ws_serve_fault_ends(c->fault) && !(m && m->receives))
+		end_by_fault(c);
+	else if (m)
 		m->run(c);
 	else
-		ws_serve_vllm_fail(c, text);
+		ws_serve_vllm_worked(c, text);
 	ws_serve_release(c->serve);
 }

@@ -54,11 +54,9 @@ void ws_serve_route_vllm_init(struct ws_serve_call *c)
 		return;
 	snprintf(c->note.group, sizeof c->note.group, "%s", ws_serve_vllm_group);
 	const int rc = open_group(c->serve, info, &err);
-	ws_serve_release(c->serve);
-	if (rc)
-		ws_serve_vllm_fail(c, err.msg);
-	else
+	if (ws_serve_vllm_worked(c, rc ? err.msg : NULL))
 		ws_serve_vllm_say(c, "message", "Weight transfer initialized");
+	ws_serve_release(c->serve);
 }
 
 void ws_serve_route_vllm_shutdown(struct ws_serve_call *c)
@@ -69,17 +67,19 @@ void ws_serve_route_vllm_shutdown(struct ws_serve_call *c)
 	const bool active = s->vllm->active;
 	if (!active)
 		ws_serve_drop_group(s, ws_serve_find_group(s, ws_serve_vllm_group));
-	ws_serve_release(s);
-	if (active)
-		ws_serve_vllm_fail(c, "Cannot release a trainer connection during a weight update");
-	else
+	if (ws_serve_vllm_worked(
+		    c, active ? "Cannot release a trainer connection during a weight update" :
+				NULL))
 		ws_serve_vllm_say(c, "message", "Weight transfer shut down");
+	ws_serve_release(s);
 }
 
 /* ---- sessions ---- */
 
 void ws_serve_route_vllm_start(struct ws_serve_call *c)
 {
+	static const char again[] = "start_weight_update called while a weight update is already "
+				    "active. Call finish_weight_update first.";
 	const struct ws_json *format = ws_json_get(c->body, "is_checkpoint_format");
 	if (format && !ws_json_bool(format, true)) {
 		ws_serve_vllm_fail(c, "wsync-endpoint loads only the checkpoint format");
@@ -90,17 +90,16 @@ void ws_serve_route_vllm_start(struct ws_serve_call *c)
 	const bool twice = c->serve->vllm->active;
 	if (!twice)
 		ws_serve_vllm_begin(c->serve);
-	ws_serve_release(c->serve);
-	if (twice)
-		ws_serve_vllm_fail(c, "start_weight_update called while a weight update is already "
-		                      "active. Call finish_weight_update first.");
-	else
+	if (ws_serve_vllm_worked(c, twice ? again : NULL))
 		ws_serve_vllm_say(c, "message", "Weight update started");
+	ws_serve_release(c->serve);
 }
 
 /* The version is set only after a finish that worked. */
 void ws_serve_route_vllm_finish(struct ws_serve_call *c)
 {
+	static const char early[] = "finish_weight_update called without a matching "
+				    "start_weight_update.";
 	struct ws_serve *s = c->serve;
 	const char *version = NULL;
 	struct ws_err err = WS_ERR_INIT;
@@ -110,16 +109,14 @@ void ws_serve_route_vllm_finish(struct ws_serve_call *c)
 	const bool active = s->vllm->active;
 	if (active)
 		ws_serve_vllm_end(s);
-	if (active && version) {
+	const bool worked = ws_serve_vllm_worked(c, active ? NULL : early);
+	if (worked && version) {
 		ws_serve_set_text(s, &s->weight_version, version, &err);
 		snprintf(c->note.weight_version, sizeof c->note.weight_version, "%s", version);
 	}
-	ws_serve_release(s);
-	if (active)
+	if (worked)
 		ws_serve_vllm_say(c, "message", "Weight update finished");
-	else
-		ws_serve_vllm_fail(c, "finish_weight_update called without a matching "
-		                      "start_weight_update.");
+	ws_serve_release(s);
 }
 
 /* ---- updates ---- */
@@ -186,9 +183,7 @@ void ws_serve_route_vllm_update(struct ws_serve_call *c)
 	const int rc = awake ? update(c, info, &begun, &err) : 0;
 	if (rc && begun)
 		ws_serve_vllm_abandon(c->serve);
-	ws_serve_release(c->serve);
-	if (rc)
-		ws_serve_vllm_fail(c, err.msg);
-	else if (awake)
+	if (awake && ws_serve_vllm_worked(c, rc ? err.msg : NULL))
 		ws_serve_vllm_say(c, "message", "Weights updated");
+	ws_serve_release(c->serve);
 }
