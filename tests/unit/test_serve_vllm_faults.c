@@ -10,7 +10,8 @@ static void start_with(const char *fault)
 	                               .n_faults = 1, .slow_ns = 100 * WS_NS_PER_MS });
 }
 
-/* The request ends like this. The trainer may notice: the kernel may have taken all of its bytes. */
+/* The request ends like this. The trainer may notice or not: the kernel may have taken all of its
+ * bytes. */
 static void update_fails(const char *fault, long status, const char *says)
 {
 	struct post p;
