@@ -58,10 +58,12 @@ static void leave(struct ws_serve_call *c)
 	write_results(c, write_null);
 }
 
-/* A start, all tensors and a finish in one. The version and the cache of prompts stay. */
+/* A start, all tensors and a finish in one, also between those of an update. The version and the
+ * cache of prompts stay. */
 static int load(struct ws_serve_call *c, const struct ws_source *source, struct ws_err *err)
 {
 	struct ws_serve_update u = { .group = "", .fault = c->fault };
+	const bool active = c->serve->vllm->active;
 	ws_serve_vllm_begin(c->serve);
 	const int rc = ws_serve_load_checkpoint(c, &u, source, err);
 	c->rp->drop |= rc && ws_serve_fault_ends(u.fault);
@@ -70,6 +72,7 @@ static int load(struct ws_serve_call *c, const struct ws_source *source, struct 
 		ws_serve_vllm_abandon(c->serve);
 	else
 		ws_serve_vllm_end(c->serve);
+	c->serve->vllm->active = active;
 	return rc;
 }
 
