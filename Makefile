@@ -126,7 +126,7 @@ EVERYTHING := $(CMD_SRCS) $(MAN_SRCS)
 ifneq ($(HAVE_MHD),y)
 CMD_SRCS := $(filter-out cmd/wsync-endpoint.c cmd/wsync-gateway.c,$(CMD_SRCS))
 UNIT_SRCS := $(filter-out tests/unit/test_serve%.c tests/unit/test_pickle.c,$(UNIT_SRCS))
-GPU_SRCS := $(filter-out tests/gpu/test_outlet.c,$(GPU_SRCS))
+GPU_SRCS := $(filter-out tests/gpu/test_outlet.c tests/gpu/test_serve%.c,$(GPU_SRCS))
 TOOL_SRCS := $(filter-out tests/tools/pickletool.c,$(TOOL_SRCS))
 FUZZ_SRCS := $(filter-out $(patsubst %,tests/fuzz/fuzz_%.c,generate pickle request),$(FUZZ_SRCS))
 MAN_SRCS := $(filter-out man/wsync-endpoint.% man/wsync-gateway.%,$(MAN_SRCS))
@@ -321,6 +321,8 @@ linked = $(filter %.o,$^) $(filter $^,$(ARCHIVES))
 $(BUILD)/bin/wsync-endpoint $(BUILD)/bin/wsync-gateway: LIBS += $(MHD_LIBS)
 $(BUILD)/bin/wsync-endpoint $(BUILD)/bin/wsync-gateway: $(HTTPD_LIB)
 $(BUILD)/bin/wsync-endpoint $(BUILD)/tests/gpu/test_outlet: $(ENDPOINT_LIB)
+$(BUILD)/tests/gpu/test_serve_vllm_nccl: LIBS += $(MHD_LIBS)
+$(BUILD)/tests/gpu/test_serve_vllm_nccl: $(ENDPOINT_LIB) $(HTTPD_LIB)
 # A program of several files has the others in a directory of its name: cmd/verify/ is
 # wsync-verify's.
 .SECONDEXPANSION:

@@ -27,7 +27,9 @@ static const char *const nccl_init_names[] = { "auto", "lazy", "eager", NULL };
 static const char *const torch_names[] = { "2.6", "1.13", NULL };
 /* In the order of enum ws_serve_lineage. */
 static const char *const lineage_names[] = { "lenient", "sglang-0.4", "sglang-0.5", "sglang-2026",
-	                                     "xorl-legacy", "xorl", "session", "slime", NULL };
+	                                     "xorl-legacy", "xorl", "session", "slime",
+	                                     "vllm-0.20", "vllm-0.24", "vllm-0.27", "vllm-0.33",
+	                                     NULL };
 
 struct config {
 	struct opt_common common;
@@ -68,7 +70,8 @@ static const struct opt opts[] = {
 	/* Too many for one row of choices. */
 	{ OPT_ROW(OPT_KIND_CHOICE, 0, "lineage", "NAME",
 	          "server family to emulate: lenient, sglang-0.4, sglang-0.5, sglang-2026, "
-	          "xorl-legacy, xorl, session, slime (lenient)",
+	          "xorl-legacy, xorl, session, slime, vllm-0.20, vllm-0.24, vllm-0.27, vllm-0.33 "
+	          "(lenient)",
 	          .basic = true),
 	  .choices = lineage_names, .out.choice = &cfg.lineage },
 	OPT_CHOICE(0, "backend", backend_names, &cfg.backend,
@@ -127,15 +130,16 @@ static const struct opt opts[] = {
 static const struct opt_program program = {
 	.name = "wsync-endpoint",
 	.args = "",
-	.summary = "Run an endpoint that receives weights as SGLang does, for tests and demos.",
+	.summary = "Run an endpoint that receives weights as SGLang or vLLM does, for tests.",
 	.notes = "Server families differ in routes, fields, answers and in the requests that crash "
 		 "them: a request that crashes a real scheduler closes all connections and ends "
 		 "the process with status 12; lenient survives. Faults: refuse answers 400; hang "
 		 "never answers; drop closes the connection; die ends the process; flip changes "
 		 "one bit of a loaded tensor, of tensor WHAT if given; corrupt changes loaded "
 		 "weights as WHAT says (flip, truncate, drop, swap); slow waits first; garbage and "
-		 "wrong-length break the answer; batch-variant (generate, from call K on) answers "
-		 "batches differently; stale (flush_cache) flushes nothing. In requests with "
+		 "wrong-length break the answer; batch-variant (generate and v1/completions, from "
+		 "call K on) answers batches differently; stale (flush_cache, reset_prefix_cache, "
+		 "pause) flushes nothing. In requests with "
 		 "tensors, drop and die strike after half the bytes. wire/store, wire/connect and "
 		 "wire/payload are steps that can fail like routes. GET /wsync/journal lists the "
 		 "requests in order.",

@@ -5,6 +5,7 @@
 #include "serve_lineage.h"
 #include "serve_model.h"
 #include "serve_call.h"
+#include "serve_vllm.h"
 
 #include "http.h"
 #include "sock.h"
@@ -40,8 +41,11 @@ static int open_model(struct ws_serve *s, const struct ws_serve_opts *o, struct 
 		                  "memory");
 	if (!o->model)
 		return 0;
-	return ws_serve_model_open(o->model, s->opts.tp, s->opts.ep, o->dtype, o->quantization,
-	                           o->keep == WS_KEEP_MEMORY, &s->model, err);
+	if (ws_serve_model_open(o->model, s->opts.tp, s->opts.ep, o->dtype, o->quantization,
+	                        o->keep == WS_KEEP_MEMORY, &s->model, err))
+		return -1;
+	s->model->refuses_unknown = s->vllm != NULL;
+	return 0;
 }
 
 static const char *dtype_of(const struct ws_serve *s)
@@ -148,7 +152,8 @@ int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct
 	s->seed >>= 2; /* servers draw 30 bits */
 	if (ws_serve_parse_listen(opts->listen ? opts->listen : "127.0.0.1:30000", s->host,
 	                          &s->port, err) ||
-	    open_model(s, opts, err) || copy_texts(s, opts, err) || parse_faults(s, opts, err) ||
+	    ws_serve_vllm_open(s, opts, err) || open_model(s, opts, err) ||
+	    copy_texts(s, opts, err) || parse_faults(s, opts, err) ||
 	    read_key(s, opts, err) || ws_serve_gpus_open(s, opts, err)) {
 		ws_serve_stop(s);
 		return -1;
@@ -253,6 +258,7 @@ void ws_serve_stop(struct ws_serve *s)
 	ws_serve_gpus_close(s);
 	ws_serve_weights_fini(&s->weights);
 	ws_serve_snapshot_free(s->snapshot);
+	ws_serve_vllm_close(s->vllm);
 	ws_serve_model_close(s->model);
 	ws_serve_journal_fini(&s->journal);
 	if (s->api_key)

@@ -58,6 +58,7 @@ void ws_serve_finish_update(struct ws_serve_call *c, const struct ws_serve_updat
 bool ws_serve_may_update(struct ws_serve_call *c);
 /* In the scheduler. False, and answered: the weights were released. */
 bool ws_serve_has_weights(struct ws_serve_call *c);
+void ws_serve_drop_weights(struct ws_serve *s); /* in the scheduler: they become zeros */
 /* In the scheduler. Needs weights or hashes that are kept. */
 void ws_serve_answer_checksums(struct ws_serve_call *c);
 void ws_serve_write_parallelism(struct ws_jw *jw, const struct ws_serve *s, unsigned tp_rank);
@@ -68,7 +69,7 @@ size_t ws_serve_find_word(const char *const *words, size_t n, const char *word);
 /* A parameter of the query, or NULL. */
 const char *ws_serve_query(const struct ws_serve_call *c, const char *key);
 
-/* ---- the table of routes, serve_routes.c ---- */
+/* ---- the routes, serve_routes.c and serve_route_table.c ---- */
 
 /* Returns false, with a complete 401, if the request lacks the key. Reads only headers. */
 bool ws_serve_admit(struct ws_serve *s, const struct ws_serve_request *rq,
@@ -78,14 +79,17 @@ void ws_serve_handle(struct ws_serve *s, const struct ws_serve_request *rq,
                      struct ws_serve_reply *rp);
 
 enum { WS_SERVE_GET = 1, WS_SERVE_POST = 2 }; /* methods */
+enum { WS_SERVE_NO_BODY, WS_SERVE_BODY, WS_SERVE_OPTIONAL_BODY };
 /* A name may appear twice, for different lineages. The last entry has no name. */
 extern const struct ws_serve_route {
 	const char *name;  /* the path without its first slash */
 	unsigned methods;
-	unsigned body;     /* required, optional, or 0: not read */
+	unsigned body;     /* required, optional, or not read */
 	void (*run)(struct ws_serve_call *c);
 	unsigned lineages; /* set of the lineages that have the route */
 } ws_serve_routes[];
+/* NULL: the lineage has no such route. */
+const struct ws_serve_route *ws_serve_find_route(const char *name, enum ws_serve_lineage lineage);
 /* Returns the route's canonical name (no slash), or NULL if the lineage has no such route. */
 const char *ws_serve_route_name(const char *name, enum ws_serve_lineage lineage);
 

@@ -3,7 +3,8 @@
  *
  *   serve.c                start and stop
  *   routes/                the requests (serve_call.h)
- *     serve_routes.c         the table of routes, and the steps common to all requests
+ *     serve_routes.c         the steps common to all requests
+ *     serve_route_table.c    the table of routes
  *     serve_state.c          the state machine: which request may run in which state
  *     serve_lineage.c        differences of server families, and how they die (serve_lineage.h)
  *     serve_control.c        routes that report or switch
@@ -32,6 +33,7 @@
  *     serve_disk.c           updates from a checkpoint on disk
  *     serve_listing.c, serve_checksums.c, serve_values.c  routes that show weights
  *     serve_checker.c        snapshot, reset and compare
+ *   vllm/                  the routes of vLLM (serve_vllm.h)
  *   generate/              tokens and logprobs without a language model (serve_generate.h)
  *     serve_chat.c           names of open chats
  *   faults/                faults on request (serve_fault.h)
@@ -62,6 +64,7 @@ struct ws_serve_model;          /* serve_model.h */
 struct ws_serve_snapshot;       /* serve_checker.c */
 struct ws_serve_prepared;       /* serve_two_phase.c */
 struct ws_serve_gpus;           /* serve_gpu.h */
+struct ws_serve_vllm;           /* serve_vllm.h */
 
 enum { WS_SERVE_MAX_TP = 64, WS_SERVE_MAX_WORLD = 4096 };
 enum { WS_SERVE_MAX_CHATS = 64, WS_SERVE_MAX_PROMPTS = 64 };
@@ -100,6 +103,7 @@ struct ws_serve {
 	unsigned released;         /* tags of serve_memory.c */
 	bool paused;
 	enum ws_pause_mode mode;
+	bool rejects;              /* and new prompts are refused instead of queued */
 	bool writer;               /* an update holds the model-update lock */
 	unsigned under_pause;      /* updates that run because generation is paused */
 	unsigned running, waiting; /* emulated requests */
@@ -116,6 +120,7 @@ struct ws_serve {
 	struct ws_serve_weights weights; /* this and all below: used in the scheduler only */
 	struct ws_serve_model *model;    /* NULL: tensors keep the names they were sent with */
 	struct ws_serve_snapshot *snapshot; /* serve_checker.c; NULL: no snapshot */
+	struct ws_serve_vllm *vllm;      /* NULL: another family */
 	uint64_t weights_hash;           /* valid unless dirty */
 	struct ws_serve_prompt prompts[WS_SERVE_MAX_PROMPTS]; /* a ring */
 	size_t next_prompt;
@@ -134,6 +139,8 @@ void ws_serve_leave_update(struct ws_serve *s, bool writer);
 void ws_serve_abort_requests(struct ws_serve *s);
 bool ws_serve_pause(struct ws_serve *s, enum ws_pause_mode mode);
 extern const char *const ws_serve_pause_names[3]; /* names of the pause modes of servers */
+/* Those of this server, in the same order. */
+const char *const *ws_serve_pause_names_of(const struct ws_serve *s);
 bool ws_serve_continue(struct ws_serve *s);
 /* In the scheduler: notes that the weights may have changed, so their hash is computed again. */
 void ws_serve_mark_dirty(struct ws_serve *s);

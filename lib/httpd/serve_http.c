@@ -48,6 +48,28 @@ static const char *query(const void *ctx, const char *key)
 	return MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, key);
 }
 
+struct pair {
+	const char *key, *value;
+	bool found;
+};
+
+static enum MHD_Result compare_pair(void *cls, enum MHD_ValueKind kind, const char *key,
+                                    const char *value)
+{
+	struct pair *p = cls;
+	(void)kind;
+	p->found |= value && strcmp(key, p->key) == 0 && strcmp(value, p->value) == 0;
+	return MHD_YES;
+}
+
+static bool query_has(const void *ctx, const char *key, const char *value)
+{
+	struct MHD_Connection *c = *(struct MHD_Connection *const *)ctx;
+	struct pair pair = { key, value, false };
+	MHD_get_connection_values(c, MHD_GET_ARGUMENT_KIND, compare_pair, &pair);
+	return pair.found;
+}
+
 static void refuse(struct exchange *x, unsigned status, const char *json)
 {
 	x->refused = true;
@@ -165,7 +187,8 @@ static enum MHD_Result answer(void *cls, struct MHD_Connection *c, const char *u
 	(void)version;
 	struct ws_serve_request rq = {
 		.method = method, .path = url, .authorization = header(c, "Authorization"),
-		.x_api_key = header(c, "x-api-key"), .query = query, .query_ctx = &c,
+		.x_api_key = header(c, "x-api-key"), .query = query,
+		.query_has = query_has, .query_ctx = &c,
 	};
 	struct exchange *x = *state;
 	if (!x)

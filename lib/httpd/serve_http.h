@@ -24,6 +24,8 @@ struct ws_serve_request {
 	const char *x_api_key;
 	/* Returns a query parameter, or NULL if it is absent. The function may be NULL. */
 	const char *(*query)(const void *ctx, const char *key);
+	/* Does the query have this pair, among others of its key? May be NULL. */
+	bool (*query_has)(const void *ctx, const char *key, const char *value);
 	const void *query_ctx;
 };
 

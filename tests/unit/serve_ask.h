@@ -43,18 +43,41 @@ static inline int tear_down(void **state)
 	return 0;
 }
 
+/* ctx: "timeout=1&a=b" */
 static inline const char *ask_query(const void *ctx, const char *key)
 {
-	return strcmp(key, "timeout") == 0 ? ctx : NULL;
+	static char value[128];
+	const size_t n = strlen(key);
+	if (strcmp(key, "timeout") == 0)
+		return query_timeout;
+	for (const char *at = ctx; at && *at; at += strcspn(at, "&"), at += *at == '&')
+		if (strncmp(at, key, n) == 0 && at[n] == '=') {
+			snprintf(value, sizeof value, "%.*s", (int)strcspn(at + n + 1, "&"),
+			         at + n + 1);
+			return value;
+		}
+	return NULL;
 }
 
-/* 0: the connection dropped. body may be NULL. */
+static inline bool ask_query_has(const void *ctx, const char *key, const char *value)
+{
+	char pair[128];
+	const int n = snprintf(pair, sizeof pair, "%s=%s", key, value);
+	const char *at = ctx ? strstr(ctx, pair) : NULL;
+	return at && (at[n] == '&' || !at[n]);
+}
+
+/* 0: the connection dropped. path may have a query; body may be NULL. */
 static inline unsigned ask(const char *method, const char *path, const char *body)
 {
+	char only[128];
+	snprintf(only, sizeof only, "%.*s", (int)strcspn(path, "?"), path);
+	const char *query = strchr(path, '?');
 	const struct ws_serve_request rq = {
-		.method = method, .path = path, .body = body ? body : "",
+		.method = method, .path = only, .body = body ? body : "",
 		.body_len = body ? strlen(body) : 0,
-		.query = ask_query, .query_ctx = query_timeout,
+		.query = ask_query, .query_has = ask_query_has,
+		.query_ctx = query ? query + 1 : NULL,
 	};
 	ws_buf_free(&reply.body);
 	ws_serve_handle(serve, &rq, &reply);

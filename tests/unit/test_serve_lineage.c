@@ -15,6 +15,9 @@ static const char *name_of(unsigned lineage)
 	return ws_serve_lineages[lineage].name;
 }
 
+/* SGLang and its relatives come first. */
+enum { RELATIVES = WS_SERVE_VLLM_0_20 };
+
 /* In the order of enum ws_serve_lineage: y is there, . is 404, 5 is 405. */
 ASKING(routes_are_those_of_the_lineage)
 {
@@ -38,7 +41,7 @@ ASKING(routes_are_those_of_the_lineage)
 		{ "GET", "/list_weights", "y...y..." },
 		{ "POST", "/list_weights", "y...5..." },
 	};
-	for (unsigned l = 0; l < WS_SERVE_N_LINEAGES; l++) {
+	for (unsigned l = 0; l < RELATIVES; l++) {
 		start_as((enum ws_serve_lineage)l, 0);
 		for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 			const unsigned status = ask(rows[i].method, rows[i].path, "");
@@ -64,7 +67,7 @@ ASKING(versions_tell_lineages_apart_where_servers_tell_them)
 
 ASKING(a_missing_group_kills_all_but_two)
 {
-	for (unsigned l = 0; l < WS_SERVE_N_LINEAGES; l++) {
+	for (unsigned l = 0; l < RELATIVES; l++) {
 		if (l == WS_SERVE_SESSION)
 			continue;
 		start_as((enum ws_serve_lineage)l, 0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve.h - the embedded inference endpoint: it speaks the weight-update protocol of SGLang's
- * servers and of related ones, keeps the tensors that it receives, and fails on request.
+/* serve.h - the embedded inference endpoint: it speaks the weight-update protocols of SGLang's
+ * servers, of related ones, and of vLLM's. It keeps the tensors that it receives, and fails on
+ * request.
  *
  * The tests and the demo push to it, and authors of trainers can test against it: routes, fields,
  * defaults, status codes and the order of side effects are those of the real servers. Generated
@@ -43,6 +44,10 @@ enum ws_serve_lineage {
 	WS_SERVE_XORL,
 	WS_SERVE_SESSION,      /* upstream whose updates need a session around them */
 	WS_SERVE_SLIME,        /* upstream with slime's patch */
+	WS_SERVE_VLLM_0_20,    /* vLLM 0.20.2: an update is one call */
+	WS_SERVE_VLLM_0_24,    /* 0.24.0: updates need a start and a finish */
+	WS_SERVE_VLLM_0_27,    /* 0.27.1: and versions of weights */
+	WS_SERVE_VLLM_0_33,    /* 0.33.0: packing is agreed on at the init */
 	WS_SERVE_N_LINEAGES
 };
 
@@ -117,8 +122,9 @@ struct ws_serve_opts {
  *   garbage       done, and answered with bytes that are no text
  *   wrong-length  done, and answered with less than was announced
  *   batch-variant from then on, batches are answered a little differently from their prompts;
- *                 generate only
- *   stale         answered with success, without a flush; flush_cache only
+ *                 generate and v1/completions only
+ *   stale         answered with success, without a flush; flush_cache, reset_prefix_cache and pause
+ *                 only
  *   corrupt       loaded weights change as the fourth part says, see wsync-endpoint(1); only routes
  *                 that load
  *   flip          one bit of loaded weights changes, in a tensor that matches the fourth part

@@ -45,6 +45,8 @@ static bool can_corrupt(const char *route)
 		"complete_weights_update",
 		"receive_weights",
 		"receive_weights_ep_scatter",
+		"update_weights",
+		"collective_rpc",
 	};
 	const size_t n = sizeof all / sizeof all[0];
 	return ws_serve_find_word(all, n, route) < n;
@@ -103,10 +105,14 @@ static int parse_call(const char *at, bool flips, struct ws_serve_fault *f, stru
 /* Refuses kinds that the route does not support. */
 static int check_route(enum ws_serve_fault_kind kind, const char *route, struct ws_err *err)
 {
-	if (kind == WS_FAULT_BATCH_VARIANT && strcmp(route, "generate") != 0)
-		return ws_err_set(err, WS_EUSAGE, "batch-variant is for generate only");
-	if (kind == WS_FAULT_STALE && strcmp(route, "flush_cache") != 0)
-		return ws_err_set(err, WS_EUSAGE, "stale is for flush_cache only");
+	static const char *const generating[] = { "generate", "v1/completions" };
+	static const char *const flushing[] = { "flush_cache", "reset_prefix_cache", "pause" };
+	if (kind == WS_FAULT_BATCH_VARIANT && ws_serve_find_word(generating, 2, route) == 2)
+		return ws_err_set(err, WS_EUSAGE,
+		                  "batch-variant is for generate and v1/completions only");
+	if (kind == WS_FAULT_STALE && ws_serve_find_word(flushing, 3, route) == 3)
+		return ws_err_set(err, WS_EUSAGE,
+		                  "stale is for flush_cache, reset_prefix_cache and pause only");
 	if (kind == WS_FAULT_CORRUPT && !can_corrupt(route))
 		return ws_err_set(err, WS_EUSAGE,
 		                  "flip and corrupt are for routes that load tensors");

@@ -4,6 +4,7 @@
  * Prompts wait while generation is paused or an update holds the model; then they occupy the
  * scheduler. Each prompt is computed separately, so its answer does not depend on the batch. */
 #include "serve_generate.h"
+#include "serve_vllm.h"
 
 #include "hash.h"
 
@@ -112,13 +113,14 @@ static int run_all(struct ws_serve *s, struct ws_generate *g)
 
 /* ---- the route ---- */
 
-/* False: the endpoint stops. */
-static bool enter(struct ws_serve *s)
+/* *rejected: the server is paused and rejects new requests. False, too: the endpoint stops. */
+static bool enter(struct ws_serve *s, bool *rejected)
 {
 	pthread_mutex_lock(&s->lock);
-	while ((s->paused || s->writer || s->occupied) && !s->stopping)
+	while (((s->paused && !s->rejects) || s->writer || s->occupied) && !s->stopping)
 		pthread_cond_wait(&s->changed, &s->lock);
-	const bool ok = !s->stopping;
+	*rejected = s->paused && !s->stopping;
+	const bool ok = !s->paused && !s->stopping;
 	s->occupied |= ok;
 	pthread_mutex_unlock(&s->lock);
 	return ok;
@@ -133,20 +135,26 @@ static char *copy_version(struct ws_serve *s)
 	return version;
 }
 
-static void generate(struct ws_serve_call *c, struct ws_generate *g)
+void ws_generate_run(struct ws_serve_call *c, struct ws_generate *g,
+                     void (*write)(struct ws_serve_call *c, const struct ws_generate *g,
+                                   const char *version))
 {
 	struct ws_serve *s = c->serve;
 	char *version = NULL;
-	if (!enter(s)) {
-		c->rp->drop = true;
+	bool rejected = false;
+	if (!enter(s, &rejected)) {
+		if (rejected)
+			ws_serve_vllm_answer_paused(c);
+		else
+			c->rp->drop = true;
 		return;
 	}
 	g->variant = g->n > 1 && c->fault == WS_FAULT_BATCH_VARIANT;
-	if (ws_serve_has_weights(c)) {
+	if (ws_serve_has_weights(c) && ws_serve_vllm_can_generate(c)) {
 		if (run_all(s, g) || !(version = copy_version(s)))
 			ws_serve_answer_error(c, 500, "out of memory");
 		else
-			ws_generate_write(c, g, version);
+			write(c, g, version);
 	}
 	ws_serve_release(s);
 	free(version);
@@ -157,7 +165,7 @@ void ws_serve_route_generate(struct ws_serve_call *c)
 	struct ws_generate g = { .began_ns = ws_now_ns() };
 	struct ws_err err = WS_ERR_INIT;
 	if (ws_generate_read(c->serve, c->body, &g, &err) == 0)
-		generate(c, &g);
+		ws_generate_run(c, &g, ws_generate_write);
 	else if (err.code == WS_EUSAGE)
 		c->invalid = err;
 	else

@@ -54,6 +54,10 @@ void ws_generate_free(struct ws_generate *g);
 double ws_generate_logprob(const struct ws_generate *g, uint64_t state, int32_t token);
 /* Returns the first of routing.k consecutive experts of that layer. */
 size_t ws_generate_expert(const struct ws_generate *g, uint64_t state, size_t layer);
+/* Waits for the scheduler, computes the answers and writes them. */
+void ws_generate_run(struct ws_serve_call *c, struct ws_generate *g,
+                     void (*write)(struct ws_serve_call *c, const struct ws_generate *g,
+                                   const char *version));
 void ws_generate_write(struct ws_serve_call *c, const struct ws_generate *g, const char *version);
 
 /* The cache; call in the scheduler. Finds the longest cached prefix of ids (at most n tokens),

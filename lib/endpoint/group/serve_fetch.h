@@ -31,6 +31,11 @@ int ws_serve_fetch_all(struct ws_serve_call *c, const struct ws_serve_fetch *in,
  * in memory. */
 int ws_serve_copy_direct(struct ws_serve *s, const struct ws_serve_update *u,
                          struct ws_serve_note *note, struct ws_err *err);
+/* In the scheduler: loads all tensors of a checkpoint, serve_disk.c. The caller frees u's slots,
+ * which borrow from it. */
+struct ws_source; /* wsync/tool/source.h */
+int ws_serve_load_checkpoint(struct ws_serve_call *c, struct ws_serve_update *u,
+                             const struct ws_source *source, struct ws_err *err);
 void ws_serve_count_update(struct ws_serve *s, const struct ws_serve_update *u,
                            const struct ws_serve_note *note);
 void ws_serve_note_update(struct ws_serve_note *note, const struct ws_serve_update *u);

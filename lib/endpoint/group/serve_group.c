@@ -140,6 +140,10 @@ struct ws_serve_group *ws_serve_group_new(struct ws_serve *s, const struct ws_se
 	g->world_size = in->world_size;
 	g->tp = s->opts.tp;
 	g->nccl = strcmp(in->backend, "nccl") == 0;
+	g->vllm = in->vllm;
+	g->has_id = in->nccl_id != NULL;
+	if (g->has_id)
+		memcpy(g->nccl_id, in->nccl_id, sizeof g->nccl_id);
 	for (unsigned i = 0; i < g->tp; i++) {
 		g->ranks[i].group = g;
 		g->ranks[i].tp_rank = i;

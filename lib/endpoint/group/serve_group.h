@@ -18,6 +18,9 @@ struct ws_serve_group {
 	uint16_t port;
 	unsigned rank_offset, world_size, tp;
 	bool nccl;                /* else gloo */
+	bool vllm;                /* of vLLM's workers */
+	bool has_id;              /* the sender gave nccl_id: no store */
+	char nccl_id[128];
 	struct ws_cancel cancel;  /* set: the group is unusable */
 	unsigned holders;         /* requests that use the group; under the lock */
 	bool busy;                /* an operation runs; under the lock */
@@ -40,6 +43,10 @@ void ws_serve_group_abort(struct ws_serve_group *g, const char *why);
 /* A held group is not freed until it is released. */
 void ws_serve_group_hold(struct ws_serve_group *g);
 void ws_serve_group_release(struct ws_serve_group *g);
+/* In the scheduler: lists a new group, whose ranks then join. Other groups of its name stay. */
+int ws_serve_open_group(struct ws_serve *s, const struct ws_serve_init *in,
+                        struct ws_serve_group **out, struct ws_err *err);
+void ws_serve_drop_group(struct ws_serve *s, struct ws_serve_group *g); /* NULL is fine */
 /* In the scheduler. ws_serve_find_group returns NULL if no group has that name. */
 int ws_serve_form_group(struct ws_serve *s, const struct ws_serve_init *in, struct ws_err *err);
 struct ws_serve_group *ws_serve_find_group(struct ws_serve *s, const char *name);

@@ -2,8 +2,9 @@
 /* serve_nccl.c - a rank of an NCCL group, like the torch process group of a server.
  *
  * Rank 0 stores the id of the communicator under a key of the store. Eager servers fetch the id and
- * join while they create their group. Lazy servers join with the first broadcast: their group is
- * created at once, and a sender must announce a bucket before it waits for them.
+ * join while they create their group. So do vLLM's workers, which get the id as a pickle or in the
+ * request. Lazy servers join with the first broadcast: their group is created at once, and a sender
+ * must announce a bucket before it waits for them.
  *
  * Each tensor, or each flattened bucket, is one broadcast into memory allocated before. All
  * broadcasts are started, then awaited; only then are the tensors copied out and loaded. SGLang
@@ -32,11 +33,85 @@ struct ws_serve_nccl {
 	uint64_t capacity;
 };
 
+/* ---- memory and waiting ---- */
+
+static uint64_t after(uint64_t place, const struct ws_gloo_sink *sink)
+{
+	return place + (sink->length + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static int make_room(struct ws_serve_nccl *n, const struct ws_gloo_sink *sinks, size_t count,
+                     struct ws_err *err)
+{
+	uint64_t wants = 0;
+	for (size_t i = 0; i < count; i++)
+		wants = after(wants, &sinks[i]);
+	if (wants <= n->capacity)
+		return 0;
+	ws_gpu_free(n->gpu, n->at);
+	n->at = 0;
+	n->capacity = 0;
+	if (ws_gpu_alloc(n->gpu, wants, &n->at, err))
+		return -1;
+	n->capacity = wants;
+	return 0;
+}
+
+/* Waits for all broadcasts that were started. */
+static int await(struct ws_serve_rank *r, struct ws_err *err)
+{
+	struct ws_serve_nccl *n = r->nccl;
+	const struct ws_comm_event done = { .gpu = n->gpu, .event = n->done };
+	return ws_gpu_event_record(n->gpu, n->done, n->stream, err) ||
+	                       ws_comm_wait_event(n->comm, &done, r->until, &r->group->cancel,
+	                                          err) ?
+	               -1 :
+	               0;
+}
+
 /* ---- joining ---- */
+
+/* vLLM's rank 0 puts a Python pickle of a ctypes struct into the store: 128 bytes (opcode C, 0x80)
+ * between a prefix and the end. Other trainers write a shorter pickle of the same. */
+static int read_pickle(const struct ws_buf *value, struct ws_nccl_id *id, struct ws_err *err)
+{
+	static const uint8_t ends[2][8] = { { 0x94, 0x86, 0x94, 0x86, 0x94, 0x52, 0x94, 0x2e },
+		                            { 0x86, 0x86, 0x52, 0x2e } };
+	static const char name[] = "ncclUniqueId";
+	for (size_t i = 0; i < 2; i++) {
+		const size_t end = i ? 4 : 8, n = end + 2 + sizeof id->bytes;
+		if (value->len < n || !memmem(value->data, value->len - n, name, sizeof name - 1))
+			continue;
+		const uint8_t *at = (const uint8_t *)value->data + value->len - n;
+		if (at[0] != 0x43 || at[1] != 0x80 || memcmp(at + n - end, ends[i], end) != 0)
+			continue;
+		memcpy(id->bytes, at + 2, sizeof id->bytes);
+		return 0;
+	}
+	return ws_err_set(err, WS_EDATA, "invalid load key: %zu bytes that are no pickle of an "
+	                                 "ncclUniqueId", value->len);
+}
+
+static int fetch_pickled_id(struct ws_serve_rank *r, struct ws_nccl_id *id, struct ws_err *err)
+{
+	struct ws_buf value;
+	ws_buf_init(&value, 1 << 16);
+	int rc = ws_store_client_get(r->client, "/broadcast_from/0/0", r->until, NULL, &value, err);
+	if (rc == 0)
+		rc = read_pickle(&value, id, err);
+	ws_buf_free(&value);
+	return rc;
+}
 
 static int fetch_id(struct ws_serve_rank *r, struct ws_nccl_id *id, struct ws_err *err)
 {
 	const struct ws_serve_group *g = r->group;
+	if (g->has_id) {
+		memcpy(id->bytes, g->nccl_id, sizeof id->bytes);
+		return 0;
+	}
+	if (g->vllm)
+		return fetch_pickled_id(r, id, err);
 	const bool old = g->serve->opts.torch == WS_TORCH_1_13;
 	char key[512];
 	struct ws_buf value;
@@ -90,6 +165,21 @@ static int spoil(struct ws_serve_rank *r, enum ws_serve_fault_kind kind, struct 
 	return ws_serve_strike(r, kind, err);
 }
 
+/* vLLM's workers sum one float with the trainer, before anything else. */
+static int warm_up(struct ws_serve_rank *r, struct ws_err *err)
+{
+	static const float zero;
+	struct ws_serve_nccl *n = r->nccl;
+	const struct ws_gloo_sink one = { .length = sizeof zero };
+	return make_room(n, &one, 1, err) ||
+	                       ws_gpu_copy_in(n->gpu, n->at, &zero, sizeof zero, n->stream, err) ||
+	                       ws_comm_all_reduce_one(n->comm, n->at, n->stream, r->until,
+	                                              &r->group->cancel, err) ||
+	                       await(r, err) ?
+	               -1 :
+	               0;
+}
+
 static int join(struct ws_serve_rank *r, struct ws_err *err)
 {
 	const enum ws_serve_fault_kind fault =
@@ -98,6 +188,8 @@ static int join(struct ws_serve_rank *r, struct ws_err *err)
 	if (fault != WS_FAULT_NONE && spoil(r, fault, err))
 		return -1;
 	if (begin_joining(r, err) || ws_comm_wait(r->nccl->comm, r->until, &r->group->cancel, err))
+		return -1;
+	if (r->group->vllm && warm_up(r, err))
 		return -1;
 	ws_log(r->group->serve->opts.log, 1, "rank %u of %u is in the communicator",
 	       r->group->rank_offset + r->tp_rank, r->group->world_size);
@@ -113,7 +205,7 @@ static void give_up(struct ws_serve_rank *r)
 static bool is_eager(const struct ws_serve *s)
 {
 	const enum ws_serve_lineage l = s->opts.lineage;
-	return s->opts.nccl_init == WS_SERVE_NCCL_EAGER ||
+	return s->vllm || s->opts.nccl_init == WS_SERVE_NCCL_EAGER ||
 	       (s->opts.nccl_init == WS_SERVE_NCCL_AUTO &&
 	        (l == WS_SERVE_XORL || l == WS_SERVE_XORL_LEGACY));
 }
@@ -136,40 +228,6 @@ int ws_serve_nccl_join(struct ws_serve_rank *r, struct ws_err *err)
 }
 
 /* ---- receiving ---- */
-
-static uint64_t after(uint64_t place, const struct ws_gloo_sink *sink)
-{
-	return place + (sink->length + ALIGN - 1) / ALIGN * ALIGN;
-}
-
-static int make_room(struct ws_serve_nccl *n, const struct ws_gloo_sink *sinks, size_t count,
-                     struct ws_err *err)
-{
-	uint64_t wants = 0;
-	for (size_t i = 0; i < count; i++)
-		wants = after(wants, &sinks[i]);
-	if (wants <= n->capacity)
-		return 0;
-	ws_gpu_free(n->gpu, n->at);
-	n->at = 0;
-	n->capacity = 0;
-	if (ws_gpu_alloc(n->gpu, wants, &n->at, err))
-		return -1;
-	n->capacity = wants;
-	return 0;
-}
-
-/* Waits for all broadcasts that were started. */
-static int await(struct ws_serve_rank *r, struct ws_err *err)
-{
-	struct ws_serve_nccl *n = r->nccl;
-	const struct ws_comm_event done = { .gpu = n->gpu, .event = n->done };
-	return ws_gpu_event_record(n->gpu, n->done, n->stream, err) ||
-	                       ws_comm_wait_event(n->comm, &done, r->until, &r->group->cancel,
-	                                          err) ?
-	               -1 :
-	               0;
-}
 
 static int receive(struct ws_serve_rank *r, const struct ws_gloo_sink *sinks, size_t n,
                    size_t struck, struct ws_err *err)

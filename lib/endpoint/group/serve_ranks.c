@@ -56,6 +56,30 @@ static int open_mesh(struct ws_serve_rank *r, struct ws_err *err)
 	return 0;
 }
 
+/* As the worker extension of vLLM does: a trainer that speaks gloo says so in the store. Without it
+ * the worker goes on as a stock one, to a GPU that it does not have. */
+static int find_prefix(struct ws_serve_rank *r, struct ws_err *err)
+{
+	static const char *const key = "/wsync/gloo"; /* with the slash of torch's TCPStore */
+	struct ws_buf value;
+	bool has = false;
+	if (r->client && ws_store_client_check(r->client, &key, 1, r->until, &has, err))
+		return -1;
+	if (!has)
+		return ws_err_set(err, WS_EINPUT,
+		                  "Found no NVIDIA driver on your system. Please check that you "
+		                  "have an NVIDIA GPU and installed a driver from "
+		                  "http://www.nvidia.com/Download/index.aspx");
+	ws_buf_init(&value, 1 << 16);
+	int rc = ws_store_client_get(r->client, key, r->until, NULL, &value, err);
+	if (rc == 0 && value.len + 8 > sizeof r->prefix)
+		rc = ws_err_set(err, WS_EDATA, "the value of wsync/gloo is too long");
+	if (rc == 0) /* a PrefixStore of that name, and the context 0 of ProcessGroupGloo */
+		snprintf(r->prefix, sizeof r->prefix, "/%s/0/", ws_buf_str(&value));
+	ws_buf_free(&value);
+	return rc;
+}
+
 static int join(struct ws_serve_rank *r, struct ws_err *err)
 {
 	const struct ws_serve_group *g = r->group;
@@ -63,10 +87,12 @@ static int join(struct ws_serve_rank *r, struct ws_err *err)
 	snprintf(r->prefix, sizeof r->prefix,
 	         g->serve->opts.torch == WS_TORCH_1_13 ? "/%s/%s/0/" : "/%s/%s//cpu//0/", g->name,
 	         g->name);
-	if ((first && ws_serve_spoil_store(r, err)) || connect_store(r, err))
+	if (!g->has_id && ((first && ws_serve_spoil_store(r, err)) || connect_store(r, err)))
 		return -1;
 	if (g->nccl)
 		return ws_serve_nccl_join(r, err);
+	if (g->vllm && find_prefix(r, err))
+		return -1;
 	const enum ws_serve_fault_kind fault =
 		first ? ws_serve_wire_fault(g->serve, WS_WIRE_CONNECT) : WS_FAULT_NONE;
 	if (fault != WS_FAULT_NONE && fault != WS_FAULT_DROP &&
@@ -164,18 +190,22 @@ static bool in_one_piece(const struct ws_serve_update *u)
 static size_t fill_sinks(struct ws_serve_rank *r, struct ws_gloo_sink *sinks)
 {
 	const struct ws_serve_update *u = r->update;
+	const bool several = u->flattened || u->cuts; /* tensors in one broadcast */
 	const bool memory = r->tp_rank == 0 && u->n && u->slots[0].data;
-	const bool whole = memory && u->flattened && in_one_piece(u);
-	r->copies = memory && u->flattened && !whole;
+	const bool whole = memory && several && in_one_piece(u);
+	r->copies = memory && several && !whole;
 	const bool looks =
 		r->hashes || r->copies || u->load || (strikes_midway(r) && !r->group->nccl);
-	const size_t n = u->flattened ? 1 : u->n;
-	for (size_t i = 0; i < n; i++)
+	const size_t n = u->flattened ? 1 : u->cuts ? u->n_cuts : u->n;
+	for (size_t i = 0, k = 0; i < n; i++) {
+		const size_t end = u->flattened ? u->n : u->cuts ? u->cuts[i] : i + 1;
 		sinks[i] = (struct ws_gloo_sink){
-			.length = u->flattened ? u->bytes : u->slots[i].bytes,
-			.dst = whole || (memory && !u->flattened) ? u->slots[i].data : NULL,
+			.dst = memory && !r->copies && k < u->n ? u->slots[k].data : NULL,
 			.take = looks ? take : NULL, .ctx = r,
 		};
+		for (; k < end; k++)
+			sinks[i].length += u->slots[k].bytes;
+	}
 	return n;
 }
 

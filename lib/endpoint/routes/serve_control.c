@@ -189,11 +189,11 @@ void ws_serve_route_models(struct ws_serve_call *c)
 	ws_jw_object(&jw, NULL);
 	pthread_mutex_lock(&s->lock);
 	ws_jw_str(&jw, "id", s->served_model_name);
-	ws_jw_str(&jw, "root", s->served_model_name);
+	ws_jw_str(&jw, "root", s->vllm ? s->model_path : s->served_model_name);
 	pthread_mutex_unlock(&s->lock);
 	ws_jw_str(&jw, "object", "model");
 	ws_jw_int(&jw, "created", s->created);
-	ws_jw_str(&jw, "owned_by", "sglang");
+	ws_jw_str(&jw, "owned_by", s->vllm ? "vllm" : "sglang");
 	ws_jw_null(&jw, "parent");
 	ws_jw_int(&jw, "max_model_len", WS_GENERATE_CONTEXT);
 	ws_jw_end_object(&jw);

@@ -120,7 +120,7 @@ static void write_state(struct ws_jw *w, const struct ws_serve *s)
 {
 	ws_jw_object(w, "state");
 	ws_jw_bool(w, "paused", s->paused);
-	ws_jw_str(w, "mode", s->paused ? ws_serve_pause_names[s->mode] : NULL);
+	ws_jw_str(w, "mode", s->paused ? ws_serve_pause_names_of(s)[s->mode] : NULL);
 	ws_jw_bool(w, "busy", s->occupied);
 	ws_jw_uint(w, "running", s->running);
 	ws_jw_uint(w, "waiting", s->waiting);

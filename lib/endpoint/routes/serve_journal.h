@@ -11,7 +11,7 @@
 
 struct ws_serve;
 
-enum { WS_SERVE_MAX_ROUTES = 64 }; /* calls are counted by route */
+enum { WS_SERVE_MAX_ROUTES = 96 }; /* calls are counted by route */
 
 enum ws_serve_tri { WS_TRI_NONE, WS_TRI_FALSE, WS_TRI_TRUE };
 

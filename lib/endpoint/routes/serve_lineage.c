@@ -27,6 +27,10 @@ const struct ws_serve_lineage_names ws_serve_lineages[WS_SERVE_N_LINEAGES] = {
 	[WS_SERVE_XORL] = { "xorl", "0.5.15" OURS },
 	[WS_SERVE_SESSION] = { "session", "0.5.23" OURS },
 	[WS_SERVE_SLIME] = { "slime", "0.5.15" OURS },
+	[WS_SERVE_VLLM_0_20] = { "vllm-0.20", "0.20.2" OURS },
+	[WS_SERVE_VLLM_0_24] = { "vllm-0.24", "0.24.0" OURS },
+	[WS_SERVE_VLLM_0_27] = { "vllm-0.27", "0.27.1" OURS },
+	[WS_SERVE_VLLM_0_33] = { "vllm-0.33", "0.33.0" OURS },
 };
 
 /* ---- death ---- */

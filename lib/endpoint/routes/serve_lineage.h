@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_lineage.h - differences between servers: their fields, their answers, their crashes.
  *
- * The table of serve_routes.c lists their routes, with sets of lineages. Both were written from the
- * servers' sources, independently of the client (lineage.c), so that one can be tested against
- * the other. */
+ * The table of serve_route_table.c lists their routes, with sets of lineages. Both were written
+ * from the servers' sources, independently of the client (lineage.c), so that one can be tested
+ * against the other. */
 #ifndef WS_ENDPOINT_SERVE_LINEAGE_H
 #define WS_ENDPOINT_SERVE_LINEAGE_H
 
@@ -22,11 +22,21 @@ enum {
 	WS_IN_SESSION = 1u << WS_SERVE_SESSION,
 	WS_IN_SLIME = 1u << WS_SERVE_SLIME,
 
+	WS_IN_VLLM_0_20 = 1u << WS_SERVE_VLLM_0_20,
+	WS_IN_VLLM_0_24 = 1u << WS_SERVE_VLLM_0_24,
+	WS_IN_VLLM_0_27 = 1u << WS_SERVE_VLLM_0_27,
+	WS_IN_VLLM_0_33 = 1u << WS_SERVE_VLLM_0_33,
+
+	WS_IN_VLLM_FROM_0_27 = WS_IN_VLLM_0_27 | WS_IN_VLLM_0_33,
+	WS_IN_VLLM_FROM_0_24 = WS_IN_VLLM_FROM_0_27 | WS_IN_VLLM_0_24,
+	WS_IN_VLLM = WS_IN_VLLM_FROM_0_24 | WS_IN_VLLM_0_20,
+
 	WS_IN_XORLS = WS_IN_XORL_LEGACY | WS_IN_XORL,
 	WS_IN_0_5_15 = WS_IN_LENIENT | WS_IN_2026 | WS_IN_XORL | WS_IN_SESSION | WS_IN_SLIME,
 	WS_IN_FROM_2026 = WS_IN_0_5_15 | WS_IN_XORL_LEGACY,
 	WS_IN_FROM_0_5 = WS_IN_FROM_2026 | WS_IN_0_5,
-	WS_IN_ALL = WS_IN_FROM_0_5 | WS_IN_0_4,
+	WS_IN_ALL = WS_IN_FROM_0_5 | WS_IN_0_4, /* of SGLang and its relatives */
+	WS_IN_EVERY = WS_IN_ALL | WS_IN_VLLM,
 
 	/* Fields; lineages outside the set ignore them. */
 	/* weight_version and abort_all_requests of an update */

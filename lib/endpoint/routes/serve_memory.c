@@ -34,7 +34,7 @@ static void drop(uint8_t *data, uint64_t n)
 	memset(data + (to - (uintptr_t)data), 0, (size_t)((uintptr_t)data + (uintptr_t)n - to));
 }
 
-static void drop_weights(struct ws_serve *s)
+void ws_serve_drop_weights(struct ws_serve *s)
 {
 	const struct ws_serve_model *m = s->model;
 	for (size_t i = 0; i < s->weights.n; i++) {
@@ -103,7 +103,7 @@ static bool release(struct ws_serve_call *c, unsigned which)
 		return false;
 	}
 	if (which & 1u && s->opts.memory_saver && !s->opts.cpu_backup)
-		drop_weights(s);
+		ws_serve_drop_weights(s);
 	ws_serve_mark_dirty(s);
 	pthread_mutex_lock(&s->lock);
 	s->released |= which;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_routes.c - the table of routes, and the steps common to all requests.
+/* serve_routes.c - the steps common to all requests.
  *
  * Answers have the servers' forms: FastAPI's {"detail"} for unknown paths and methods, the
  * validation handler's {"object":"error"}, {"success","message"} from the scheduler. */
 #include "serve_call.h"
 #include "serve_lineage.h"
+#include "serve_vllm.h"
 
 #include "wsync/tool/str.h"
 
@@ -13,71 +14,6 @@
 #include <string.h>
 
 enum { GET = WS_SERVE_GET, POST = WS_SERVE_POST };
-enum { NO_BODY, BODY, OPTIONAL_BODY };
-
-const struct ws_serve_route ws_serve_routes[] = {
-	{ "health", GET, NO_BODY, ws_serve_route_health, WS_IN_ALL },
-	{ "health_generate", GET, NO_BODY, ws_serve_route_health_generate, WS_IN_ALL },
-	{ "ready", GET, NO_BODY, ws_serve_route_ready, WS_IN_SESSION },
-	{ "model_info", GET, NO_BODY, ws_serve_route_model_info, WS_IN_FROM_2026 },
-	{ "get_model_info", GET, NO_BODY, ws_serve_route_model_info, WS_IN_ALL },
-	{ "server_info", GET, NO_BODY, ws_serve_route_server_info, WS_IN_FROM_2026 },
-	{ "get_server_info", GET, NO_BODY, ws_serve_route_server_info, WS_IN_ALL },
-	{ "v1/models", GET, NO_BODY, ws_serve_route_models, WS_IN_ALL },
-	{ "init_weights_update_group", POST, BODY, ws_serve_route_init, WS_IN_ALL },
-	{ "destroy_weights_update_group", POST, BODY, ws_serve_route_destroy, WS_IN_FROM_0_5 },
-	{ "update_weights_from_distributed", POST, BODY, ws_serve_route_update, WS_IN_ALL },
-	{ "update_weights_from_tensor", POST, BODY, ws_serve_route_tensor, WS_IN_FROM_2026 },
-	{ "update_weights_from_disk", POST, BODY, ws_serve_route_disk, WS_IN_ALL },
-	{ "prepare_weights_update", POST, BODY, ws_serve_route_prepare, WS_IN_XORLS },
-	{ "complete_weights_update", POST, BODY, ws_serve_route_complete, WS_IN_XORLS },
-	{ "discard_weights_update", POST, BODY, ws_serve_route_discard, WS_IN_XORLS },
-	{ "receive_weights", POST, BODY, ws_serve_route_receive, WS_IN_XORL_LEGACY },
-	{ "receive_weights_ep_scatter", POST, BODY, ws_serve_route_scatter, WS_IN_XORL_LEGACY },
-	{ "begin_weight_update", POST, BODY, ws_serve_route_begin, WS_IN_SESSION },
-	{ "end_weight_update", POST, BODY, ws_serve_route_end, WS_IN_SESSION },
-	{ "post_process_weights", POST, BODY, ws_serve_route_post_process, WS_IN_SLIME },
-	{ "get_weight_version", GET, NO_BODY, ws_serve_route_weight_version, WS_IN_SLIME },
-	{ "release_memory_occupation", GET | POST, BODY, ws_serve_route_release, WS_IN_ALL },
-	{ "resume_memory_occupation", GET | POST, BODY, ws_serve_route_resume, WS_IN_ALL },
-	{ "sleep", POST, NO_BODY, ws_serve_route_sleep, WS_IN_LENIENT },
-	{ "wake_up", POST, NO_BODY, ws_serve_route_wake, WS_IN_LENIENT },
-	{ "update_weight_version", POST, BODY, ws_serve_route_version, WS_IN_FROM_0_5 },
-	{ "flush_cache", GET | POST, NO_BODY, ws_serve_route_flush, WS_IN_ALL },
-	{ "pause_generation", POST, BODY, ws_serve_route_pause, WS_IN_FROM_2026 },
-	{ "pause_generation", POST, NO_BODY, ws_serve_route_pause, WS_IN_0_5 },
-	{ "continue_generation", POST, BODY, ws_serve_route_continue, WS_IN_FROM_2026 },
-	{ "continue_generation", POST, NO_BODY, ws_serve_route_continue, WS_IN_0_5 },
-	{ "weights_checker", GET | POST, OPTIONAL_BODY, ws_serve_route_checker,
-	  WS_HAS_CHECKSUMS },
-	{ "weights_checker", POST, BODY, ws_serve_route_checker, WS_IN_XORL_LEGACY },
-	{ "list_weights", GET | POST, NO_BODY, ws_serve_route_list, WS_IN_LENIENT },
-	{ "list_weights", GET, NO_BODY, ws_serve_route_list, WS_IN_XORL_LEGACY },
-	{ "get_weights_by_name", GET | POST, BODY, ws_serve_route_values, WS_IN_ALL },
-	{ "open_session", GET | POST, BODY, ws_serve_route_open_chat, WS_IN_ALL },
-	{ "close_session", GET | POST, BODY, ws_serve_route_close_chat, WS_IN_ALL },
-	{ "generate", POST, BODY, ws_serve_route_generate, WS_IN_ALL },
-	{ "openapi.json", GET, NO_BODY, ws_serve_route_openapi, WS_IN_ALL },
-	{ "wsync/checksums", GET, NO_BODY, ws_serve_route_checksums, WS_IN_ALL },
-	{ "wsync/journal", GET, NO_BODY, ws_serve_route_journal, WS_IN_ALL },
-	{ NULL, 0, NO_BODY, NULL, 0 },
-};
-_Static_assert(sizeof ws_serve_routes / sizeof ws_serve_routes[0] <= (size_t)WS_SERVE_MAX_ROUTES,
-               "the journal counts calls per route");
-
-static const struct ws_serve_route *find_route(const char *name, enum ws_serve_lineage lineage)
-{
-	const struct ws_serve_route *r = ws_serve_routes;
-	while (r->name && !(ws_serve_in(lineage, r->lineages) && strcmp(r->name, name) == 0))
-		r++;
-	return r->name ? r : NULL;
-}
-
-const char *ws_serve_route_name(const char *name, enum ws_serve_lineage lineage)
-{
-	const struct ws_serve_route *r = find_route(name, lineage);
-	return r ? r->name : NULL;
-}
 
 /* ---- answers ---- */
 
@@ -95,6 +31,10 @@ void ws_serve_answer(struct ws_serve_call *c, bool success, const char *fmt, ...
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
+	if (!success && c->serve->vllm) {
+		ws_serve_vllm_answer_error(c, 400, "Bad Request", text);
+		return;
+	}
 	set_answer(c->rp, success ? 200 : 400, "application/json");
 	struct ws_jw jw;
 	ws_jw_init(&jw, &c->rp->body);
@@ -113,6 +53,10 @@ void ws_serve_answer(struct ws_serve_call *c, bool success, const char *fmt, ...
 static void answer_invalid(struct ws_serve_call *c, const char *message)
 {
 	char text[1024];
+	if (c->serve->vllm) {
+		ws_serve_vllm_answer_invalid(c, message);
+		return;
+	}
 	snprintf(text, sizeof text, "1 validation error: %s", message);
 	set_answer(c->rp, 400, "application/json");
 	struct ws_jw jw;
@@ -191,7 +135,9 @@ static void answer_fixed(struct ws_serve_reply *rp, unsigned status, const char 
 bool ws_serve_admit(struct ws_serve *s, const struct ws_serve_request *rq,
                     struct ws_serve_reply *rp)
 {
+	/* vLLM guards nothing but OpenAI's routes */
 	if (!s->api_key || strncmp(rq->path, "/health", 7) == 0 ||
+	    (s->vllm && strncmp(rq->path, "/v1", 3) != 0) ||
 	    strcmp(rq->method, "OPTIONS") == 0 ||
 	    ws_serve_has_key(rq, s->api_key, ws_serve_in(s->opts.lineage, WS_HAS_X_API_KEY)))
 		return true;
@@ -218,7 +164,9 @@ static bool misbehave(struct ws_serve_call *c, const struct ws_serve_route *r)
 {
 	struct ws_serve *s = c->serve;
 	const bool later = r->run == ws_serve_route_update || r->run == ws_serve_route_receive ||
-	                   r->run == ws_serve_route_scatter || r->run == ws_serve_route_disk;
+	                   r->run == ws_serve_route_scatter || r->run == ws_serve_route_disk ||
+	                   r->run == ws_serve_route_vllm_update ||
+	                   r->run == ws_serve_route_vllm_rpc;
 	switch (c->fault) {
 	case WS_FAULT_REFUSE:
 		ws_serve_answer(c, false, "refused on request: fault refuse:%s", c->rq->path + 1);
@@ -262,12 +210,12 @@ struct ws_json *ws_serve_take_body(struct ws_serve_call *c)
 static void run_with_body(struct ws_serve_call *c, const struct ws_serve_route *r)
 {
 	struct ws_err err = WS_ERR_INIT;
-	if (!c->rq->body_len && r->body == BODY) {
+	if (!c->rq->body_len && r->body == WS_SERVE_BODY) {
 		answer_invalid(c, "body: Field required");
 		return;
 	}
 	struct ws_json *root = NULL;
-	if (c->rq->body_len && r->body != NO_BODY) {
+	if (c->rq->body_len && r->body != WS_SERVE_NO_BODY) {
 		root = ws_json_parse(c->rq->body, c->rq->body_len, "body", &err);
 		if (!root || ws_json_type(root) != WS_JSON_OBJECT) {
 			answer_invalid(
@@ -322,7 +270,7 @@ static const struct ws_serve_route *match(const struct ws_serve *s,
                                           struct ws_serve_reply *rp)
 {
 	const struct ws_serve_route *r =
-		rq->path[0] == '/' ? find_route(rq->path + 1, s->opts.lineage) : NULL;
+		rq->path[0] == '/' ? ws_serve_find_route(rq->path + 1, s->opts.lineage) : NULL;
 	const unsigned method = strcmp(rq->method, "GET") == 0    ? GET
 	                        : strcmp(rq->method, "POST") == 0 ? POST : 0;
 	if (!r)

@@ -81,6 +81,13 @@ void ws_serve_leave_update(struct ws_serve *s, bool writer)
 
 const char *const ws_serve_pause_names[3] = { "abort", "retract", "in_place" };
 
+const char *const *ws_serve_pause_names_of(const struct ws_serve *s)
+{
+	/* vLLM lets running requests end, or keeps them. */
+	static const char *const vllm[3] = { "abort", "wait", "keep" };
+	return s->vllm ? vllm : ws_serve_pause_names;
+}
+
 bool ws_serve_pause(struct ws_serve *s, enum ws_pause_mode mode)
 {
 	pthread_mutex_lock(&s->lock);

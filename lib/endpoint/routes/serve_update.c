@@ -31,8 +31,10 @@ static void list_group(struct ws_serve *s, struct ws_serve_group *g)
 	pthread_mutex_unlock(&s->lock);
 }
 
-static void unlist_group(struct ws_serve *s, struct ws_serve_group *g)
+void ws_serve_drop_group(struct ws_serve *s, struct ws_serve_group *g)
 {
+	if (!g)
+		return;
 	pthread_mutex_lock(&s->lock);
 	struct ws_serve_group **at = &s->groups;
 	while (*at && *at != g)
@@ -49,23 +51,32 @@ static void unlist_group(struct ws_serve *s, struct ws_serve_group *g)
 
 /* ---- groups ---- */
 
+int ws_serve_open_group(struct ws_serve *s, const struct ws_serve_init *in,
+                        struct ws_serve_group **out, struct ws_err *err)
+{
+	struct ws_serve_group *g = ws_serve_group_new(s, in, err);
+	if (!g)
+		return -1;
+	/* List the group before it is complete, so that a stop aborts its ranks too. */
+	list_group(s, g);
+	if (ws_serve_group_join(g, ws_deadline_in(s->opts.init_ns), err)) {
+		ws_serve_drop_group(s, g);
+		return -1;
+	}
+	*out = g;
+	return 0;
+}
+
 int ws_serve_form_group(struct ws_serve *s, const struct ws_serve_init *in, struct ws_err *err)
 {
+	struct ws_serve_group *g = NULL;
 	if (ws_serve_check_init(s, in, err))
 		return -1;
 	if (ws_serve_find_group(s, in->group))
 		return ws_err_set(err, WS_EINPUT,
 		                  "The specified group name has already been created, "
 		                  "please use a different group name");
-	struct ws_serve_group *g = ws_serve_group_new(s, in, err);
-	if (!g)
-		return -1;
-	/* List the group before it is complete, so that a stop aborts its ranks too. */
-	list_group(s, g);
-	if (ws_serve_group_join(g, ws_deadline_in(s->opts.init_ns), err) == 0)
-		return 0;
-	unlist_group(s, g);
-	return -1;
+	return ws_serve_open_group(s, in, &g, err);
 }
 
 void ws_serve_route_init(struct ws_serve_call *c)
@@ -103,8 +114,7 @@ void ws_serve_route_destroy(struct ws_serve_call *c)
 		return;
 	}
 	struct ws_serve_group *g = ws_serve_find_group(c->serve, name);
-	if (g)
-		unlist_group(c->serve, g);
+	ws_serve_drop_group(c->serve, g);
 	ws_serve_release(c->serve);
 	if (g)
 		ws_serve_answer(c, true, "Succeeded to destroy custom process group.");

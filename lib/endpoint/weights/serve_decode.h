@@ -18,6 +18,8 @@ struct ws_serve_init {
 	const char *address, *group, *backend; /* borrowed from the JSON, as below */
 	uint16_t port;
 	unsigned rank_offset, world_size;
+	bool vllm;                  /* keys of the store as vLLM's workers use them */
+	const void *nccl_id;        /* 128 bytes; NULL: it comes from the store */
 };
 
 struct ws_serve_update {
@@ -28,6 +30,10 @@ struct ws_serve_update {
 	bool staged;                /* the ranks' bytes are compared, even if they are not kept */
 	struct ws_serve_slot *slots;
 	size_t n;
+	/* NULL: flattened, or one broadcast for each tensor; else broadcast i has the tensors
+	 * before slot cuts[i], which are not in a broadcast before it */
+	const size_t *cuts;
+	size_t n_cuts;
 	uint64_t bytes;
 	enum ws_serve_fault_kind fault;
 	struct ws_serve_load *load; /* receives the bytes; NULL: the slots' data do */

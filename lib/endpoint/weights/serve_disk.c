@@ -92,6 +92,21 @@ static bool has_loader(const char *format)
 	return !format || strcmp(format, "auto") == 0 || strcmp(format, "safetensors") == 0;
 }
 
+int ws_serve_load_checkpoint(struct ws_serve_call *c, struct ws_serve_update *u,
+                             const struct ws_source *source, struct ws_err *err)
+{
+	int rc = fill_slots(source, u, err);
+	if (rc == 0)
+		rc = ws_serve_check_update(c->serve, u, err);
+	ws_serve_note_update(&c->note, u);
+	if (rc == 0)
+		rc = ws_serve_fetch_all(
+			c,
+			&(struct ws_serve_fetch){ fetch_checkpoint, (void *)(uintptr_t)source }, u,
+			err);
+	return rc;
+}
+
 /* In the scheduler. */
 static void update(struct ws_serve_call *c, struct ws_serve_update *u, const char *path)
 {
@@ -110,13 +125,7 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u, const cha
 		ws_serve_answer(c, false, "Failed to get weights iterator: %s.", err.msg);
 		return;
 	}
-	rc = fill_slots(source, u, &err);
-	if (rc == 0)
-		rc = ws_serve_check_update(s, u, &err);
-	ws_serve_note_update(&c->note, u);
-	if (rc == 0)
-		rc = ws_serve_fetch_all(c, &(struct ws_serve_fetch){ fetch_checkpoint, source }, u,
-		                        &err);
+	rc = ws_serve_load_checkpoint(c, u, source, &err);
 	if (rc == 0)
 		rc = ws_serve_set_text(s, &s->model_path, path, &err) ||
 		     ws_serve_set_text(s, &s->served_model_name, path, &err) ? -1 : 0;

@@ -36,6 +36,7 @@ struct ws_serve_model {
 	struct ws_namemap *map;
 	struct ws_layout *layout;
 	const struct ws_serve_loader_rules *rules;
+	bool refuses_unknown;       /* as vLLM does, instead of by the rules */
 	unsigned tp, ep;
 	enum ws_dtype dtype;        /* of parameters that are not quantized */
 	int64_t n_layers;           /* layers from this number on are not in the target model */
@@ -147,6 +148,7 @@ struct ws_serve_load {
 	char *ignored_names;          /* the first ignored names, each ends with a NUL; or NULL */
 	size_t ignored_len;
 	struct ws_err why;            /* the first refusal; later tensors are not loaded */
+	size_t refused;               /* the refused tensor; n: none */
 	struct ws_serve_cursor cursors[WS_SERVE_MAX_TP];
 };
 

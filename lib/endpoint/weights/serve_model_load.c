@@ -153,9 +153,8 @@ int ws_serve_load_begin(struct ws_serve_load *l, struct ws_serve_model *m,
 	l->dest = calloc(u->n + 1, sizeof *l->dest);
 	if (!l->dest)
 		return ws_oom(err);
-	for (size_t i = 0; i < u->n; i++)
-		if (decide(l, u, i, log))
-			break;
+	while (l->refused < u->n && decide(l, u, l->refused, log) == 0)
+		l->refused++;
 	if (l->ignored > WS_SERVE_LOAD_NAMES)
 		ws_log(log, 1, "... and %" PRIu64 " more names were ignored",
 		       l->ignored - WS_SERVE_LOAD_NAMES);

@@ -107,7 +107,7 @@ static void decide_part(const struct ws_serve_model *m, size_t i, struct ws_serv
 	}
 	v->first = i;
 	v->n = 1;
-	v->alone = waits_for_partner(param->name);
+	v->alone = waits_for_partner(param->name) && !m->refuses_unknown;
 	mark_read_only(m, param, false, v);
 }
 
@@ -196,7 +196,7 @@ static bool decide_fragments(const struct ws_serve_model *m, const char *name,
 		return false;
 	if (decide_scale(m, mapped, true, v))
 		return true;
-	if ((m->rules->is & STRICT) && !ws_ends_with(name, ".bias"))
+	if (((m->rules->is & STRICT) || m->refuses_unknown) && !ws_ends_with(name, ".bias"))
 		decide(v, WS_ACTION_REFUSE, "'%s'", mapped); /* str(KeyError) */
 	else
 		decide(v, WS_ACTION_IGNORE, "%s", "");
@@ -230,6 +230,9 @@ void ws_serve_model_decide(const struct ws_serve_model *m, const char *name,
 	const struct ws_param *param = ws_layout_find_param(m->layout, name);
 	if (param)
 		decide_param(m, param, v);
+	else if (m->refuses_unknown)
+		decide(v, WS_ACTION_REFUSE, "There is no module or parameter named '%.200s' in %s",
+		       name, ws_config_architecture(m->config));
 	else if ((m->rules->is & SAYS) && !ws_ends_with(name, ".bias"))
 		decide(v, WS_ACTION_IGNORE, "Parameter %.200s not found in params_dict", name);
 	else

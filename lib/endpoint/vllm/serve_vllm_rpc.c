@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_vllm_rpc.c - POST /collective_rpc: methods of the workers, {"results":[one of each rank]}.
+ *
+ *   reload_weights   loads the checkpoint in kwargs.weights_path, as the server sees it
+ *   wsync_describe   of wsync's worker extension: {"version","torch","rank"}
+ *   wsync_leave      of wsync's worker extension: leaves the group with the trainer
+ *
+ * Other methods of vLLM's workers do not exist here. */
+#include "serve_vllm.h"
+
+#include "serve_fetch.h"
+#include "serve_lineage.h"
+
+#include "wsync/tool/source.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void write_results(struct ws_serve_call *c, void (*write)(struct ws_jw *jw, unsigned rank))
+{
+	struct ws_jw jw;
+	if (!ws_serve_vllm_worked(c, NULL))
+		return;
+	ws_jw_init(&jw, &c->rp->body);
+	ws_jw_object(&jw, NULL);
+	ws_jw_array(&jw, "results");
+	for (unsigned r = 0; r < c->serve->opts.tp; r++)
+		write(&jw, r);
+	ws_jw_end_array(&jw);
+	ws_jw_end_object(&jw);
+}
+
+static void write_null(struct ws_jw *jw, unsigned rank)
+{
+	(void)rank;
+	ws_jw_null(jw, NULL);
+}
+
+static void write_description(struct ws_jw *jw, unsigned rank)
+{
+	ws_jw_object(jw, NULL);
+	ws_jw_int(jw, "version", 1);
+	ws_jw_str(jw, "torch", "2.13.0+cpu");
+	ws_jw_uint(jw, "rank", rank);
+	ws_jw_end_object(jw);
+}
+
+/* ---- the methods, in the scheduler ---- */
+
+static void describe(struct ws_serve_call *c)
+{
+	write_results(c, write_description);
+}
+
+static void leave(struct ws_serve_call *c)
+{
+	ws_serve_drop_group(c->serve, ws_serve_find_group(c->serve, ws_serve_vllm_group));
+	write_results(c, write_null);
+}
+
+/* A start, all tensors and a finish in one, also between those of an update. The version and the
+ * cache of prompts stay. */
+static int load(struct ws_serve_call *c, const struct ws_source *source, struct ws_err *err)
+{
+	struct ws_serve_update u = { .group = "", .fault = c->fault };
+	const bool active = c->serve->vllm->active;
+	ws_serve_vllm_begin(c->serve);
+	const int rc = ws_serve_load_checkpoint(c, &u, source, err);
+	c->rp->drop |= rc && ws_serve_fault_ends(u.fault);
+	ws_serve_update_fini(&u);
+	if (rc)
+		ws_serve_vllm_abandon(c->serve);
+	else
+		ws_serve_vllm_end(c->serve);
+	c->serve->vllm->active = active;
+	return rc;
+}
+
+static void reload(struct ws_serve_call *c)
+{
+	const struct ws_json *kwargs = ws_json_get(c->body, "kwargs");
+	const char *path = ws_json_get_string(kwargs, "weights_path", c->serve->model_path);
+	struct ws_source *source = NULL;
+	struct ws_err err = WS_ERR_INIT;
+	char text[512];
+	if (!ws_serve_has_weights(c))
+		return;
+	if (ws_source_open(&path, 1, &source, &err)) {
+		snprintf(text, sizeof text, "Cannot find any model weights with `%.400s`", path);
+		ws_serve_vllm_worked(c, text);
+		return;
+	}
+	if (load(c, source, &err))
+		ws_serve_vllm_worked(c, err.msg);
+	else
+		write_results(c, write_null);
+	ws_source_close(source);
+}
+
+/* ---- the route ---- */
+
+static const struct method {
+	const char *name;
+	bool extension, receives;
+	void (*run)(struct ws_serve_call *c);
+} methods[] = {
+	{ "reload_weights", false, true, reload },
+	{ "wsync_describe", true, false, describe },
+	{ "wsync_leave", true, false, leave },
+};
+
+static const struct method *find_method(const struct ws_serve *s, const char *name)
+{
+	for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
+		if (strcmp(methods[i].name, name) == 0 &&
+		    (!methods[i].extension || s->opts.backend == WS_SERVE_GLOO))
+			return &methods[i];
+	return NULL;
+}
+
+/* Loading ends midway; other methods do before they begin. */
+static void end_by_fault(struct ws_serve_call *c)
+{
+	if (c->fault == WS_FAULT_DIE)
+		ws_serve_die(c->serve);
+	c->rp->drop = true;
+}
+
+void ws_serve_route_vllm_rpc(struct ws_serve_call *c)
+{
+	const char *name = ws_json_get_string(c->body, "method", NULL);
+	const struct method *m = name ? find_method(c->serve, name) : NULL;
+	char text[160];
+	if (!name) {
+		ws_serve_vllm_answer_error(c, 400, "Bad Request",
+		                           "Missing 'method' in request body");
+		return;
+	}
+	if (!ws_serve_vllm_enter(c, m && m->receives))
+		return;
+	snprintf(text, sizeof text, "Method '%.100s' is not implemented.", name);
+	if (ws_serve_fault_ends(c->fault) && !(m && m->receives))
+		end_by_fault(c);
+	else if (m)
+		m->run(c);
+	else
+		ws_serve_vllm_worked(c, text);
+	ws_serve_release(c->serve);
+}
