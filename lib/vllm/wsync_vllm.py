@@ -240,8 +240,9 @@ class WorkerExtension:
     """Its methods become methods of vLLM's workers, for POST /collective_rpc."""
 
     def wsync_describe(self):
-        """Shows a sender that this extension is loaded."""
-        return {"version": VERSION, "torch": torch.__version__,
+        """Shows a sender that this extension is loaded. Only plain types: a TorchVersion
+        would end the thread of vLLM that sends the replies."""
+        return {"version": VERSION, "torch": str(torch.__version__),
                 "rank": self.vllm_config.parallel_config.rank}
 
     def wsync_leave(self):

@@ -18,6 +18,7 @@ import urllib.request
 import lib
 
 VERSION = "0.32.0"
+SECONDS = 120  # of every call: far more than it takes, but shorter than lib.PATIENCE
 EXTENSION = os.path.join(lib.TREE, "lib", "vllm")
 HIDDEN, HEADS, KV_HEADS, INNER, WORDS, LAYERS = 64, 4, 2, 128, 256, 2
 HEAD = 32  # the smallest size that the attention of vLLM for CPUs has
@@ -166,10 +167,10 @@ class Server:
         except ValueError:
             return status, text.decode(errors="replace")
 
-    def get(self, path, seconds=lib.PATIENCE):
+    def get(self, path, seconds=SECONDS):
         return self.ask(path, None, seconds)
 
-    def post(self, path, body=None, seconds=lib.PATIENCE):
+    def post(self, path, body=None, seconds=SECONDS):
         return self.ask(path, b"" if body is None else json.dumps(body).encode(), seconds)
 
     def call(self, path, body=None):
