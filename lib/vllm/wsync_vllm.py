@@ -15,18 +15,20 @@ asks for gloo with the key "wsync/gloo" in its store. Without that key vLLM make
 communicator, so senders that use NCCL keep working.
 
 Environment: WSYNC_GLOO_TIMEOUT is how many seconds a worker waits for a sender that is silent
-(default 300). A sender that ends is noticed at once. GLOO_SOCKET_IFNAME names the network interface;
-by default the workers use the address from which they reach the sender's store.
+(default 300); a sender that ends is noticed at once. GLOO_SOCKET_IFNAME names the network
+interface; by default the workers use the address from which they reach the sender's store.
 
-Everything of wsync's gloo is plain TCP without authentication, like NCCL and vLLM's dev mode: use it
-in a network that you trust.
+The connections are TCP without authentication or encryption, like those of NCCL and vLLM's dev
+mode: use them in a network that you trust.
 """
 import contextlib
 import datetime
 import functools
 import importlib
 import os
+import select
 import socket
+import time
 import types
 
 import torch
@@ -34,6 +36,8 @@ import torch.distributed as dist
 
 VERSION = 1
 KEY = "wsync/gloo"  # in the sender's store: the prefix of the keys of its gloo group
+GRACE = 5  # seconds to read what a closed connection still has
+ABANDONED = []  # groups with a broadcast that hangs: to destroy one would wait for it
 
 
 class GlooCommunicator:
@@ -52,12 +56,15 @@ class GlooCommunicator:
         options = dist.ProcessGroupGloo._Options()
         options._timeout = timeout
         options._devices = [gloo_device(store)]
+        ABANDONED[:] = [(g, work) for g, work in ABANDONED if not work.is_completed()]
+        before = set(os.listdir("/proc/self/fd"))
         try:
             self.group = dist.ProcessGroupGloo(dist.PrefixStore(prefix, store), rank, world_size,
                                                options)
         except RuntimeError as e:
             raise RuntimeError("wsync: rank %d of %d cannot join the gloo group of the sender at "
                                "%s:%d: %s" % (rank, world_size, store.host, store.port, e)) from e
+        self.connections = connections_since(before)
 
     def broadcast(self, tensor, src, stream=None):
         """Fills `tensor` with the bytes of rank `src`. For a tensor of 0 bytes nothing is sent.
@@ -75,7 +82,7 @@ class GlooCommunicator:
         try:
             if self.rank == src and host is not data:
                 host.copy_(data)
-            self.group.broadcast([host], options).wait()
+            self.wait(self.group.broadcast([host], options))
         except RuntimeError as e:
             self.destroy()
             raise RuntimeError("wsync: a broadcast of %d bytes from rank %d failed, and the gloo "
@@ -88,6 +95,31 @@ class GlooCommunicator:
                 data.copy_(host)  # returns when the staging memory can be used again
             if dense.data_ptr() != tensor.data_ptr():
                 tensor.copy_(dense)
+
+    def wait(self, work):
+        """Waits for a broadcast. gloo does not end one whose sender dies in the middle of a
+        message, so this watches the connections too."""
+        closed = None
+        while True:
+            try:
+                work.wait(datetime.timedelta(seconds=1))
+                return
+            except RuntimeError:
+                if work.is_completed():
+                    work.wait()  # raises again if the broadcast failed, not this wait
+                    return
+            if closed is None and self.is_closed():
+                closed = time.monotonic()
+            if closed is not None and time.monotonic() - closed > GRACE:
+                ABANDONED.append((self.group, work))
+                raise RuntimeError("A connection was closed in the middle of a message")
+
+    def is_closed(self):
+        """Whether another rank has closed a connection."""
+        poll = select.poll()
+        for connection in self.connections:
+            poll.register(connection, select.POLLRDHUP)
+        return bool(poll.poll(0))
 
     def stage(self, size):
         """The first `size` bytes of the staging memory, which is pinned where that is possible."""
@@ -102,7 +134,26 @@ class GlooCommunicator:
     def destroy(self):
         """Closes the connections. May be called twice."""
         self.group = self.host = None
+        for connection in self.connections:
+            connection.close()
+        self.connections = []
         self.available, self.disabled = False, True
+
+
+def connections_since(before):
+    """Duplicates of the TCP connections of this process that are not in `before`."""
+    found = []
+    for name in set(os.listdir("/proc/self/fd")) - before:
+        with contextlib.suppress(OSError):
+            connection = socket.socket(fileno=os.dup(int(name)))
+            try:
+                if connection.family in (socket.AF_INET, socket.AF_INET6):
+                    connection.getpeername()  # fails for a socket that listens
+                    found.append(connection)
+            finally:
+                if connection not in found:
+                    connection.close()
+    return found
 
 
 def gloo_device(store):

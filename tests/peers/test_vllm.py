@@ -8,6 +8,7 @@ push of the first one's checkpoint. Rank 0 is torch here (vllm_sender.py).
 """
 import json
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -261,7 +262,10 @@ def store(pairs):
             for line in lines:
                 print("#   " + line)
             assert lines[:6] == ["VALIDATE", "PING", "ADD init/ 1", "CHECK /wsync/gloo",
-                                 "GET /wsync/gloo"] or "CHECK /wsync/gloo" in lines, lines
+                                 "WAIT /wsync/gloo", "GET /wsync/gloo"], lines
+            for line in lines[6:]:
+                assert re.fullmatch(r"(SET|GET|WAIT) /wsync-test/0/[0-9]+( \([0-9]+ bytes\))?",
+                                    line), line
         assert len(taps[0].clients) == pair.tp
         sender.stop()
 

@@ -78,7 +78,7 @@ def make(family, seed):
 
 
 def tensors(path):
-    """(name, dtype as vLLM names it, shape, bytes) of every tensor of a checkpoint, in its order."""
+    """(name, dtype as vLLM names it, shape, bytes) of every tensor of a checkpoint, in order."""
     with open(path + "/model.safetensors", "rb") as f:
         size, = struct.unpack("<Q", f.read(8))
         header, data = json.loads(f.read(size)), f.read()
