@@ -502,6 +502,7 @@ install: all $(BUILD)/install/libwsync.a ## install under PREFIX (/usr/local), i
 	install -m 644 completions/_wsync $(to_zsh)
 	install -m 644 completions/wsync.fish $(to_fish)
 	install -m 644 cmd/python/wsync_manifest.py $(to_share)/python
+	install -m 644 lib/vllm/wsync_vllm.py $(to_share)
 
 # By name, and directories only when they are empty, so that nothing of others is removed, wherever
 # this points.
@@ -514,8 +515,10 @@ uninstall: ## remove what install put there
 		rm -f $(to_man)/man$${m##*.}/$$m; done
 	rm -f $(to_bash)/wsync $(to_zsh)/_wsync $(to_fish)/wsync.fish \
 		$(to_share)/python/wsync_manifest.py \
-		$(to_share)/python/__pycache__/wsync_manifest.*.pyc
-	for d in $(to_include) $(to_share)/python/__pycache__ $(to_share)/python $(to_share); do \
+		$(to_share)/python/__pycache__/wsync_manifest.*.pyc \
+		$(to_share)/wsync_vllm.py $(to_share)/__pycache__/wsync_vllm.*.pyc
+	for d in $(to_include) $(to_share)/python/__pycache__ $(to_share)/python \
+			$(to_share)/__pycache__ $(to_share); do \
 		[ ! -d "$$d" ] || rmdir --ignore-fail-on-non-empty "$$d"; done
 
 clean: ## remove build/

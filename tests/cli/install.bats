@@ -31,6 +31,7 @@ flags() {
 	[ -s "$root/share/zsh/site-functions/_wsync" ]
 	/usr/bin/python3 -c "import sys; sys.path.append('$root/share/wsync/python'); \
 from wsync_manifest import export"
+	cmp "$repo/lib/vllm/wsync_vllm.py" "$root/share/wsync/wsync_vllm.py"
 }
 
 # builds NAME LANGUAGE: NAME.c, as a program of somebody else in C or C++.
