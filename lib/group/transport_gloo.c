@@ -74,7 +74,7 @@ static int join(void *arg, struct ws_err *err)
 static int tell_vllm(const struct gloo *g, struct ws_err *err)
 {
 	char prefix[512];
-	const int n = snprintf(prefix, sizeof prefix, "/%s/%s//cpu/", g->opts.group, g->opts.group);
+	const int n = snprintf(prefix, sizeof prefix, "%s/%s//cpu/", g->opts.group, g->opts.group);
 	return ws_store_set(g->opts.store, "/wsync/gloo", prefix, (size_t)n, true, err);
 }
 

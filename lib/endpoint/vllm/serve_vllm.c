@@ -136,6 +136,7 @@ bool ws_serve_vllm_worked(struct ws_serve_call *c, const char *exception)
 {
 	struct ws_serve_vllm *v = c->serve->vllm;
 	char *reply = exception ? strdup(exception) : NULL, *old = NULL;
+	v->result = NULL;
 	const bool room = v->n_unread < sizeof v->unread / sizeof v->unread[0];
 	if (exception)
 		ws_serve_vllm_fail(c, exception);

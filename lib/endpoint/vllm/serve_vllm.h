@@ -21,6 +21,9 @@
 #include "serve_call.h"
 #include "serve_group.h"
 
+/* Writes what the worker of this rank returns. */
+typedef void ws_serve_vllm_result(const struct ws_serve_call *c, struct ws_jw *jw, unsigned rank);
+
 struct ws_serve_vllm {
 	/* used in the scheduler: */
 	bool active;        /* an update was started and not finished */
@@ -33,6 +36,7 @@ struct ws_serve_vllm {
 	 * success; owned; see ws_serve_vllm_worked */
 	char *unread[8];
 	size_t n_unread;
+	ws_serve_vllm_result *result; /* of the last call; NULL: null */
 };
 
 int ws_serve_vllm_open(struct ws_serve *s, const struct ws_serve_opts *opts, struct ws_err *err);

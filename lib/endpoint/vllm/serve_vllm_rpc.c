@@ -2,7 +2,8 @@
 /* serve_vllm_rpc.c - POST /collective_rpc: methods of the workers, {"results":[one of each rank]}.
  *
  *   reload_weights   loads the checkpoint in kwargs.weights_path, as the server sees it
- *   wsync_describe   of wsync's worker extension: {"version","torch","rank"}
+ *   get_supported_tasks, check_health   ["generate"] and null
+ *   wsync_describe   of wsync's worker extension: {"version","torch","rank","updating"}
  *   wsync_leave      of wsync's worker extension: leaves the group with the trainer
  *
  * Other methods of vLLM's workers do not exist here. */
@@ -16,33 +17,49 @@
 #include <stdio.h>
 #include <string.h>
 
-static void write_results(struct ws_serve_call *c, void (*write)(struct ws_jw *jw, unsigned rank))
+static void write_null(const struct ws_serve_call *c, struct ws_jw *jw, unsigned rank)
 {
+	(void)c;
+	(void)rank;
+	ws_jw_null(jw, NULL);
+}
+
+/* Workers after the first that answer late give their results of the call before. */
+static void write_results(struct ws_serve_call *c, ws_serve_vllm_result *write)
+{
+	struct ws_serve_vllm *v = c->serve->vllm;
+	ws_serve_vllm_result *late = v->n_unread ? v->result : write;
 	struct ws_jw jw;
-	if (!ws_serve_vllm_worked(c, NULL))
+	const bool worked = ws_serve_vllm_worked(c, NULL);
+	v->result = write;
+	if (!worked)
 		return;
 	ws_jw_init(&jw, &c->rp->body);
 	ws_jw_object(&jw, NULL);
 	ws_jw_array(&jw, "results");
 	for (unsigned r = 0; r < c->serve->opts.tp; r++)
-		write(&jw, r);
+		(r && late ? late : r ? write_null : write)(c, &jw, r);
 	ws_jw_end_array(&jw);
 	ws_jw_end_object(&jw);
 }
 
-static void write_null(struct ws_jw *jw, unsigned rank)
-{
-	(void)rank;
-	ws_jw_null(jw, NULL);
-}
-
-static void write_description(struct ws_jw *jw, unsigned rank)
+static void write_description(const struct ws_serve_call *c, struct ws_jw *jw, unsigned rank)
 {
 	ws_jw_object(jw, NULL);
 	ws_jw_int(jw, "version", 1);
 	ws_jw_str(jw, "torch", "2.13.0+cpu");
 	ws_jw_uint(jw, "rank", rank);
+	ws_jw_bool(jw, "updating", c->serve->vllm->active);
 	ws_jw_end_object(jw);
+}
+
+static void write_tasks(const struct ws_serve_call *c, struct ws_jw *jw, unsigned rank)
+{
+	(void)c;
+	(void)rank;
+	ws_jw_array(jw, NULL);
+	ws_jw_str(jw, NULL, "generate");
+	ws_jw_end_array(jw);
 }
 
 /* ---- the methods, in the scheduler ---- */
@@ -50,6 +67,16 @@ static void write_description(struct ws_jw *jw, unsigned rank)
 static void describe(struct ws_serve_call *c)
 {
 	write_results(c, write_description);
+}
+
+static void list_tasks(struct ws_serve_call *c)
+{
+	write_results(c, write_tasks);
+}
+
+static void check_health(struct ws_serve_call *c)
+{
+	write_results(c, write_null);
 }
 
 static void leave(struct ws_serve_call *c)
@@ -105,6 +132,8 @@ static const struct method {
 	void (*run)(struct ws_serve_call *c);
 } methods[] = {
 	{ "reload_weights", false, true, reload },
+	{ "get_supported_tasks", false, false, list_tasks },
+	{ "check_health", false, false, check_health },
 	{ "wsync_describe", true, false, describe },
 	{ "wsync_leave", true, false, leave },
 };
