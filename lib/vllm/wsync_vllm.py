@@ -15,8 +15,8 @@ asks for gloo with the key "wsync/gloo" in its store. Without that key vLLM make
 communicator, so senders that use NCCL keep working.
 
 Environment: WSYNC_GLOO_TIMEOUT is how many seconds a worker waits for a sender that is silent
-(default 300); a sender that ends is noticed at once. GLOO_SOCKET_IFNAME names the network
-interface; by default the workers use the address from which they reach the sender's store.
+(default 300); the end of a sender is noticed within seconds. GLOO_SOCKET_IFNAME names the
+network interface; by default the workers use the address from which they reach the store.
 
 The connections are TCP without authentication or encryption, like those of NCCL and vLLM's dev
 mode: use them in a network that you trust.
@@ -28,6 +28,7 @@ import importlib
 import os
 import select
 import socket
+import threading
 import time
 import types
 
@@ -57,7 +58,7 @@ class GlooCommunicator:
         options._timeout = timeout
         options._devices = [gloo_device(store)]
         ABANDONED[:] = [(g, work) for g, work in ABANDONED if not work.is_completed()]
-        before = set(os.listdir("/proc/self/fd"))
+        before = set(open_files().values())
         try:
             self.group = dist.ProcessGroupGloo(dist.PrefixStore(prefix, store), rank, world_size,
                                                options)
@@ -99,20 +100,15 @@ class GlooCommunicator:
     def wait(self, work):
         """Waits for a broadcast. gloo does not end one whose sender dies in the middle of a
         message, so this watches the connections too."""
-        closed = None
-        while True:
-            try:
-                work.wait(datetime.timedelta(seconds=1))
-                return
-            except RuntimeError:
-                if work.is_completed():
-                    work.wait()  # raises again if the broadcast failed, not this wait
-                    return
+        closed, done = None, threading.Event()
+        work.get_future().add_done_callback(lambda _: done.set())
+        while not done.wait(1):
             if closed is None and self.is_closed():
                 closed = time.monotonic()
             if closed is not None and time.monotonic() - closed > GRACE:
                 ABANDONED.append((self.group, work))
                 raise RuntimeError("A connection was closed in the middle of a message")
+        work.wait()
 
     def is_closed(self):
         """Whether another rank has closed a connection."""
@@ -140,18 +136,27 @@ class GlooCommunicator:
         self.available, self.disabled = False, True
 
 
+def open_files():
+    """Descriptor -> name, like "socket:[4711]", of each open file of this process."""
+    found = {}
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the listing itself was one
+            found[int(fd)] = os.readlink("/proc/self/fd/" + fd)
+    return found
+
+
 def connections_since(before):
-    """Duplicates of the TCP connections of this process that are not in `before`."""
+    """Duplicates of the TCP connections of this process whose names are not in `before`."""
     found = []
-    for name in set(os.listdir("/proc/self/fd")) - before:
-        with contextlib.suppress(OSError):
-            connection = socket.socket(fileno=os.dup(int(name)))
-            try:
-                if connection.family in (socket.AF_INET, socket.AF_INET6):
+    for fd, name in open_files().items():
+        if name.startswith("socket:") and name not in before:
+            with contextlib.suppress(OSError):
+                connection = socket.socket(fileno=os.dup(fd))
+                try:
                     connection.getpeername()  # fails for a socket that listens
-                    found.append(connection)
-            finally:
-                if connection not in found:
+                    if connection.family in (socket.AF_INET, socket.AF_INET6):
+                        found.append(connection.dup())
+                finally:
                     connection.close()
     return found
 
