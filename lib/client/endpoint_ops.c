@@ -102,21 +102,23 @@ bool ws_endpoint_knew_none(const struct ws_endpoint_answer *a)
 	return strstr(a->message, "does not exist") != NULL;
 }
 
-/* vLLM's group has no name. Before 0.32 only our worker extension can end it. */
+/* vLLM's group has no name. Our worker extension always ends it. vLLM's own route came with 0.32,
+ * and fails inside an update. */
 static struct ws_words vllm_leave(const struct ws_call *to)
 {
 	static const struct ws_words rpc = { "POST", "/collective_rpc",
 		                          "{\"method\":\"wsync_leave\"}" };
 	static const struct ws_words shutdown = { "POST", "/shutdown_weight_transfer_engine",
 		                                  NULL };
-	bool can = !to->infos, gloo = to->infos;
+	bool can = !to->infos, gloo = to->infos, any = false;
 	for (size_t i = 0; to->infos && i < to->n; i++) {
 		if (ws_lineage_family(to->infos[i]->lineage) != WS_FAMILY_VLLM)
 			continue;
+		any = true;
 		can |= to->infos[i]->can.shutdown;
 		gloo &= to->infos[i]->gloo_worker;
 	}
-	return can ? shutdown : gloo ? rpc : (struct ws_words){ 0 };
+	return gloo && any ? rpc : can ? shutdown : (struct ws_words){ 0 };
 }
 
 int ws_endpoint_destroy_group(const struct ws_call *to, const char *group_name,

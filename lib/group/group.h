@@ -14,6 +14,7 @@ struct ws_member {
 	unsigned rank_offset;  /* first of the `ranks` ranks of this endpoint */
 	unsigned ranks;
 	int64_t ns;            /* out: duration of its last request */
+	bool inside;           /* a vLLM inside an update: its own route refuses to let it leave */
 	bool stays;            /* out: it refused to leave */
 	/* out: it has not answered the request to join, and may still join */
 	bool late;

@@ -74,16 +74,16 @@ const char *ws_leave_path(const struct ws_member *m)
 {
 	if (!m->info)
 		return "/destroy_weights_update_group";
-	return can(m)->shutdown     ? "/shutdown_weight_transfer_engine" :
-	       m->info->gloo_worker ? "/collective_rpc" :
-	                              NULL;
+	return m->info->gloo_worker              ? "/collective_rpc" :
+	       can(m)->shutdown && !m->inside ? "/shutdown_weight_transfer_engine" :
+	                                           NULL;
 }
 
 void ws_leave_write(const struct ws_group *g, const struct ws_member *m, struct ws_buf *body)
 {
 	struct ws_jw w;
-	if (m->info && can(m)->shutdown)
-		return; /* it takes no body */
+	if (m->info && !m->info->gloo_worker)
+		return; /* the route takes no body */
 	ws_jw_init(&w, body);
 	ws_jw_object(&w, NULL);
 	if (m->info)

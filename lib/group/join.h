@@ -8,9 +8,10 @@
  *                 "master_address","master_port" or, since 0.30 and for NCCL, "nccl_unique_id_b64";
  *                 since 0.28 "packed","packed_buffer_size_bytes","packed_num_buffers"}}
  *                 An unknown key is an error.
- *            POST /shutdown_weight_transfer_engine, since 0.32; before, with our worker extension,
- *                 POST /collective_rpc {"method":"wsync_leave"}; else there is no request, and the
- *                 next join replaces the group
+ *            POST /collective_rpc {"method":"wsync_leave"} with our worker extension, else, since
+ *                 0.32, POST /shutdown_weight_transfer_engine, which fails inside an update; else
+ *                 there is no request, and the next join replaces the group. A request that fails
+ *                 brings several workers out of step (push_in_step.c), so it is not tried.
  *
  * vLLM's groups have no name: a server is in one at most. */
 #ifndef WS_GROUP_JOIN_H

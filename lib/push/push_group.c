@@ -116,6 +116,9 @@ void push_drop_group(struct ws_push *p)
 	snprintf(name, sizeof name, "%s", ws_group_name(p->link.group));
 	for (size_t i = 0; lost && i < p->opts.n_endpoints; i++)
 		lost[i] = p->to.endpoints[i].disconnected;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		p->to.members[i].inside = p->run.weights_dirty || p->to.endpoints[i].left_open ||
+		                          p->to.endpoints[i].weights.state == WS_PARTIAL;
 	/* Leaving may take no longer than joining. */
 	ws_group_close(take_group(p), lost,
 	               push_cleanup_deadline(p, p->opts.init_ns < DESTROY_NS ? p->opts.init_ns :

@@ -163,6 +163,14 @@ static int go_on(const struct ws_err *why, struct ws_err *err)
 	return -1;
 }
 
+/* Stock vLLM fails to leave inside an update, and that brings several workers out of step. Its next
+ * join replaces the group. */
+static bool may_not_leave(const struct repair *r, size_t i)
+{
+	return r->answers[i].state == WS_PARTIAL && !r->infos[i].gloo_worker &&
+	       ws_lineage_family(r->infos[i].lineage) == WS_FAMILY_VLLM;
+}
+
 static bool is_grouped(const struct repair *r, size_t i)
 {
 	return is_free(r, i) && !r->answers[i].err.code && !r->answers[i].left_group &&
@@ -204,6 +212,8 @@ static int leave_group(struct repair *r, struct ws_err *err)
 {
 	const struct ws_journal_record *rec = &r->entry->record;
 	struct ws_err why = WS_ERR_INIT;
+	for (size_t i = 0; i < rec->n_endpoints; i++)
+		r->answers[i].left_group |= !r->answers[i].err.code && may_not_leave(r, i);
 	const size_t n = choose(r, is_grouped);
 	if (n == 0)
 		return 0;

@@ -59,6 +59,7 @@ const struct ws_serve_route ws_serve_routes[] = {
 	{ "resume", POST, NO_BODY, ws_serve_route_vllm_resume, WS_IN_VLLM },
 	{ "abort_requests", POST, BODY, ws_serve_route_vllm_abort, WS_IN_VLLM_FROM_0_27 },
 	{ "reset_prefix_cache", POST, NO_BODY, ws_serve_route_vllm_reset_cache, WS_IN_VLLM },
+	{ "metrics", GET, NO_BODY, ws_serve_route_vllm_metrics, WS_IN_VLLM },
 	{ "sleep", POST, NO_BODY, ws_serve_route_vllm_sleep, WS_IN_VLLM },
 	{ "wake_up", POST, NO_BODY, ws_serve_route_vllm_wake, WS_IN_VLLM },
 	{ "init_weight_transfer_engine", POST, BODY, ws_serve_route_vllm_init, WS_IN_VLLM },

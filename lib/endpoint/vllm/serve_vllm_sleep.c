@@ -2,7 +2,8 @@
 /* serve_vllm_sleep.c - /sleep pauses the engine and gives memory away, /wake_up takes it back.
  *
  * Level 0 only pauses. Level 1 keeps the weights in host memory, level 2 loses them. The engine
- * resumes when nothing sleeps any more. An update of weights that are gone crashes the engine. */
+ * resumes when nothing sleeps any more. An update of weights that are gone crashes the engine.
+ * /metrics shows the state, and nothing else here. */
 #include "serve_vllm.h"
 
 #include "serve_lineage.h"
@@ -112,4 +113,19 @@ void ws_serve_route_vllm_wake(struct ws_serve_call *c)
 		write_wake(c, awake, all, tags);
 	else
 		c->rp->type = "";
+}
+
+/* The level cannot be told from the tags: both of them are released either way. */
+void ws_serve_route_vllm_metrics(struct ws_serve_call *c)
+{
+	struct ws_serve *s = c->serve;
+	pthread_mutex_lock(&s->lock);
+	const bool asleep = s->released;
+	pthread_mutex_unlock(&s->lock);
+	c->rp->type = "text/plain";
+	ws_buf_printf(&c->rp->body,
+	              "# TYPE vllm:engine_sleep_state gauge\n"
+	              "vllm:engine_sleep_state{engine=\"0\",sleep_state=\"awake\"} %d.0\n"
+	              "vllm:engine_sleep_state{engine=\"0\",sleep_state=\"weights_offloaded\"} %d.0\n",
+	              !asleep, asleep);
 }

@@ -117,9 +117,10 @@ int push_connect(struct ws_push *p, struct ws_err *err)
 		return -1;
 	for (size_t i = 0; i < n; i++) {
 		ws_endpoint_assume(&p->to.infos[i], p->opts.lineage);
-		if ((!p->protocol->any_ranks && push_check_ranks(&p->to.infos[i], err)) ||
-		    check_nccl(p, &p->to.infos[i], err) || check_sharing(&p->to.infos[i], err) ||
-		    check_vllm(&p->to.endpoints[i], &p->to.infos[i], err))
+		const struct ws_endpoint_info *info = &p->to.infos[i];
+		if (check_vllm(&p->to.endpoints[i], info, err) ||
+		    (!p->protocol->any_ranks && push_check_ranks(info, err)) ||
+		    check_nccl(p, info, err) || check_sharing(info, err))
 			return ws_err_where(err, NULL, p->to.endpoints[i].url);
 	}
 	p->to.known = true;

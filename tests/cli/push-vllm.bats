@@ -1,0 +1,314 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# wsync-push into vLLM servers of each dialect, which wsync-endpoint emulates from vLLM's sources. A
+# real vLLM is in tests/peers/test_vllm.py.
+load helpers
+
+dialects="0.20 0.24 0.27 0.33"
+
+models() {
+	llama m
+	llama n '' --seed 7
+}
+
+# vllm NAME VERSION OPTION...: a server with the model n; sets $url.
+vllm() {
+	endpoint "$1" --lineage "vllm-$2" --model "$PWD/n" "${@:3}"
+	curl -sS -H 'Content-Type: application/json' -d "{\"method\":\"reload_weights\",
+		\"kwargs\":{\"weights_path\":\"$PWD/n\"}}" "$url/collective_rpc" >/dev/null
+}
+
+sums() { curl -sS "$1/wsync/checksums" | sed 's/"url":"[^"]*"//'; }
+
+# as_loaded TP: the checksums of n and m where vLLM's reload has loaded them, in $of_n and $of_m.
+as_loaded() {
+	vllm oracle 0.33 --tp "$1"
+	of_n=$(sums "$url")
+	curl -sS -H 'Content-Type: application/json' -d "{\"method\":\"reload_weights\",
+		\"kwargs\":{\"weights_path\":\"$PWD/m\"}}" "$url/collective_rpc" >/dev/null
+	of_m=$(sums "$url")
+	[ "$of_n" != "$of_m" ] || explain "two models with the same checksums"
+}
+
+expect_sums() { [ "$(sums "$1")" = "$2" ] || explain "$1 has other weights"; }
+
+# posts URL: the routes that were posted to, but the two that only ask the workers something.
+posts() {
+	journal "$1" "' '.join(r['path'][1:] for r in j['requests'] if r['method'] == 'POST'
+		and r['path'] not in ('/collective_rpc', '/weights_checker', '/weight_checker'))"
+}
+
+@test "each dialect gets its requests, and all bytes: packed or not, in one bucket or many" {
+	local v tp how
+	models
+	for tp in 1 2; do
+		as_loaded "$tp"
+		for v in $dialects; do
+			vllm "at-$v" "$v" --tp "$tp"
+			for how in "" "--load-format none" "--bucket-size 8KiB" \
+				"--bucket-size 8KiB --load-format none" "--backend disk"; do
+				# shellcheck disable=SC2086 # words
+				try wsync-push m -e "$url" $how
+				expect_status 0
+				expect_sums "$url" "$of_m"
+				# shellcheck disable=SC2086 # words
+				try wsync-push n -e "$url" $how
+				expect_status 0
+				expect_sums "$url" "$of_n"
+			done
+		done
+	done
+}
+
+@test "the requests of each dialect, in order" {
+	local v begin="init_weight_transfer_engine pause" end="resume"
+	models
+	for v in $dialects; do
+		vllm "at-$v" "$v"
+		try wsync-push m -e "$url" --bucket-size 90KiB
+		expect_status 0
+		local middle="start_weight_update update_weights update_weights"
+		middle+=" finish_weight_update"
+		[ "$v" != 0.20 ] || middle="update_weights update_weights"
+		[ "$(posts "$url")" = "$begin $middle $end" ] || explain "$v: $(posts "$url")"
+	done
+	# up to 0.20 an update is one request, so no layer is cut
+	vllm old 0.20
+	try wsync-push m -e "$url" --bucket-size 1KiB --json
+	expect_status 0
+	expect_json '[l["tensors"] for l in lines if l["type"] == "bucket"]' "[1, 9, 9, 1, 1]"
+}
+
+@test "two servers are in one group, and both get everything" {
+	local v
+	models
+	as_loaded 2
+	for v in 0.20 0.33; do
+		vllm "one-$v" "$v" --tp 2
+		local one=$url
+		vllm "two-$v" "$v" --tp 2
+		try wsync-push m -e "$one" -e "$url" --json
+		expect_status 0
+		expect_json '[l["world_size"] for l in lines if l["type"] == "plan"]' "[5]"
+		expect_sums "$one" "$of_m"
+		expect_sums "$url" "$of_m"
+	done
+}
+
+@test "over NCCL: the id comes by the store, or with the request since 0.30" {
+	[ -e "$build/tests/gpu/fake_cuda.so" ] || skip "built without CUDA"
+	local v how
+	models
+	as_loaded 2
+	gpu_libraries
+	for v in $dialects; do
+		vllm "at-$v" "$v" --tp 2 --backend nccl --shared-gpu
+		for how in flattened_bucket none; do
+			try wsync-push m -e "$url" --backend nccl --load-format "$how" \
+				--bucket-size 16KiB
+			expect_status 0
+			expect_sums "$url" "$of_m"
+			try wsync-push n -e "$url" --backend nccl --load-format "$how"
+			expect_status 0
+			expect_sums "$url" "$of_n"
+		done
+		try wsync-push m -e "$url"
+		expect_status 5
+		err_has "stock vLLM does not receive over gloo"
+		err_has "hint: start vLLM with --worker-extension-cls wsync_vllm.WorkerExtension"
+	done
+}
+
+@test "a version comes with the end of the update since 0.27, and is refused before" {
+	models
+	vllm new 0.33
+	try wsync-push m -e "$url" --weight-version 7
+	expect_status 0
+	try wsync-ctl version -e "$url"
+	expect_out 7
+	try wsync-ctl version 8 -e "$url"
+	expect_status 0
+	try wsync-ctl version -e "$url"
+	expect_out 8
+	vllm old 0.24
+	try wsync-push m -e "$url" --weight-version 7
+	expect_status 5
+	err_has "has no place for a weight version"
+	expect_journal "$url" 's["paused"]' False
+}
+
+@test "hashes prove what 0.33 holds, and tell other weights" {
+	models
+	vllm new 0.33 --tp 2
+	try wsync-push m -e "$url" --verify hash
+	expect_status 0
+	out_has "proven 15 of 15 parameters on 2 ranks, 100 % of the bytes"
+	try wsync-verify weights m -e "$url"
+	expect_status 0
+	try wsync-verify weights n -e "$url"
+	expect_status 1
+	err_has "it does not hold these weights"
+	vllm old 0.27
+	try wsync-push m -e "$url" --verify hash
+	expect_status 5
+	err_has "reports no checksums"
+}
+
+@test "wrong bytes are told by hash, and the server stays paused" {
+	models
+	vllm new 0.33 --fault flip:update_weights:1
+	try wsync-push m -e "$url" --verify hash --json
+	expect_status 1
+	err_has "1 of 15 parameters differ, the first lm_head.weight at rank 0"
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
+		"[('partial', True)]"
+}
+
+@test "a part of a fused layer is refused before the pause" {
+	models
+	vllm new 0.33
+	try wsync-push m -e "$url" --include '*q_proj*'
+	expect_status 1
+	err_has "send all parts: vLLM fills the others' place with random values"
+	expect_journal "$url" '[p for p in paths if p in ("/pause", "/init_weight_transfer_engine")]' \
+		"[]"
+	as_loaded 1
+	expect_sums "$(sed -n 's/.*"url":"\([^"]*\)".*/\1/p' new.out | head -n 1)" "$of_n"
+	vllm other 0.33
+	try wsync-push m -e "$url" --include '*norm*' --include '*self_attn*'
+	expect_status 0
+}
+
+@test "a tensor that the server does not know leaves it partial and paused" {
+	models
+	llama x '$a strange.weight:BF16:8'
+	vllm new 0.33
+	try wsync-push x -e "$url" --verify none --json
+	expect_status 5
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
+		"[('partial', True)]"
+	err_has "hint: push again: a whole update makes the weights complete"
+	try wsync-push m -e "$url" --verify hash
+	expect_status 0
+	expect_journal "$url" 's["paused"]' False
+}
+
+@test "with several workers a failed request means a restart, which the next push finds out" {
+	models
+	llama x '$a strange.weight:BF16:8'
+	vllm new 0.33 --tp 2
+	try wsync-push x -e "$url" --verify none
+	expect_status 5
+	err_has "hint: restart the server"
+	try wsync-push m -e "$url"
+	expect_status 5
+	err_has "its workers answer earlier requests instead of the last one"
+	expect_journal "$url" 's["paused"]' True
+}
+
+@test "an update in which a push was cut off is finished, and begun anew" {
+	models
+	as_loaded 2
+	local v
+	for v in 0.24 0.33; do
+		vllm "at-$v" "$v" --tp 2
+		curl -sS -X POST "$url/pause" >/dev/null
+		curl -sS -d '{}' "$url/start_weight_update" >/dev/null
+		try wsync-push m -e "$url" --include '*norm*'
+		expect_status 5
+		err_has "an earlier push was cut off inside an update"
+		try wsync-push m -e "$url"
+		expect_status 0
+		expect_sums "$url" "$of_m"
+	done
+}
+
+@test "what vLLM cannot do is refused before anything is asked of it" {
+	models
+	vllm new 0.33
+	try wsync-push m -e "$url" --pause none
+	expect_status 5
+	err_has "between the begin and the end of an update"
+	try wsync-push m -e "$url" --pause retract
+	expect_status 5
+	err_has "cannot send running requests back"
+	try wsync-push m -e "$url" --protocol update
+	expect_status 5
+	err_has "it takes vllm"
+	local one=$url
+	endpoint sglang --lineage session
+	try wsync-push m -e "$one" -e "$url"
+	expect_status 5
+	err_has "no protocol suits all endpoints"
+	try wsync-push m -e "$one" -e "$url" --backend disk
+	expect_status 5
+	err_has "are servers of different kinds"
+	try wsync-push m -e "$url" --pause wait
+	expect_status 5
+	err_has "only vLLM's does"
+	curl -sS -X POST "$one/sleep?level=1" >/dev/null
+	try wsync-push m -e "$one"
+	expect_status 5
+	err_has "sleeps, and an update would end it"
+	try wsync-push m -e "$one" --asleep weights,kv_cache
+	expect_status 0
+	expect_journal "$one" 's["paused"]' False
+}
+
+@test "a vLLM without dev mode, TRL's server and prime-rl's are recognized" {
+	models
+	canned stock '/version=200:{"version":"0.32.0"}' '/v1/models=200:{"data":[{"id":"m"}]}'
+	try wsync-ctl info -e "$url"
+	expect_status 0
+	out_has vllm-0.33
+	try wsync-push m -e "$url"
+	expect_status 5
+	err_has "hint: start it with VLLM_SERVER_DEV_MODE=1 in its environment"
+	try wsync-ctl pause -e "$url"
+	expect_status 5
+	err_has "a vLLM can if it is started with VLLM_SERVER_DEV_MODE=1"
+	canned trl '/get_world_size/=200:{"world_size":2}' '/health/=200:{"status":"ok"}'
+	try wsync-push m -e "$url"
+	expect_status 5
+	err_has "is TRL's own server"
+	canned prime '/version=200:{"version":"0.27.0"}' \
+		'/openapi.json=200:{"paths":{"/version":{},"/init_broadcaster":{}}}'
+	try wsync-push m -e "$url"
+	expect_status 5
+	err_has "is prime-rl's server"
+}
+
+@test "lifecycle commands speak vLLM's words, without asking first what it is" {
+	models
+	vllm new 0.33
+	for command in pause flush resume health; do
+		try wsync-ctl "$command" -e "$url"
+		expect_status 0
+	done
+	for mode in wait in_place; do
+		try wsync-ctl pause --mode "$mode" -e "$url"
+		expect_status 0
+		expect_journal "$url" 's["paused"]' True
+	done
+	try wsync-ctl pause --mode retract -e "$url"
+	expect_status 5
+	try wsync-ctl resume -e "$url"
+	expect_status 0
+	expect_journal "$url" 's["paused"]' False
+	try wsync-ctl sleep -e "$url"
+	expect_status 0
+	try wsync-ctl wake -e "$url"
+	expect_status 0
+}
+
+@test "a server that answers nothing is given up at the deadline" {
+	models
+	vllm new 0.33 --fault hang:update_weights:1
+	local from=${EPOCHREALTIME/./}
+	try wsync-push m -e "$url" --bucket-timeout 2s --json
+	expect_status 10
+	local took=$(((${EPOCHREALTIME/./} - from) / 1000))
+	[ "$took" -lt 14000 ] || explain "took $took ms"
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
+		"[('partial', True)]"
+}
