@@ -180,8 +180,10 @@ static bool is_grouped(const struct repair *r, size_t i)
 static bool is_whole(const struct repair *r, size_t i)
 {
 	const struct ws_repair_answer *a = &r->answers[i];
-	return is_free(r, i) && !a->err.code &&
-	       (a->state != WS_PARTIAL || r->opts->resume_partial) &&
+	/* A vLLM with incomplete weights would end at the first prompt. */
+	const bool may = r->opts->resume_partial &&
+	                 ws_lineage_family(r->infos[i].lineage) != WS_FAMILY_VLLM;
+	return is_free(r, i) && !a->err.code && (a->state != WS_PARTIAL || may) &&
 	       !(a->asleep & WS_MEMORY_WEIGHTS);
 }
 

@@ -126,6 +126,7 @@ void ws_serve_route_vllm_metrics(struct ws_serve_call *c)
 	ws_buf_printf(&c->rp->body,
 	              "# TYPE vllm:engine_sleep_state gauge\n"
 	              "vllm:engine_sleep_state{engine=\"0\",sleep_state=\"awake\"} %d.0\n"
-	              "vllm:engine_sleep_state{engine=\"0\",sleep_state=\"weights_offloaded\"} %d.0\n",
+	              "vllm:engine_sleep_state{engine=\"0\",sleep_state="
+	              "\"weights_offloaded\"} %d.0\n",
 	              !asleep, asleep);
 }

@@ -293,6 +293,9 @@ static int legal(struct ws_push *p, struct ws_err *err)
 {
 	if (check_alike(p, err))
 		return -1;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (push_check_partial(p, i, err))
+			return -1;
 	if (p->from.input.packed_scales) {
 		ws_err_set(err, WS_EUSAGE, "{packed_scales}: no server loads packed scales from a "
 		           "checkpoint");

@@ -96,6 +96,8 @@ void push_scope_undo(struct ws_push *p);
 
 /* ---- push_vllm.c ---- */
 
+/* -1: this endpoint must stay paused if its weights are incomplete, and {on_partial} says no. */
+int push_check_partial(const struct ws_push *p, size_t i, struct ws_err *err);
 /* Is each request an update of its own, so that no layer may be cut? */
 bool push_sends_whole_layers(const struct ws_push *p);
 

@@ -133,6 +133,15 @@ static int check_engine(const struct ws_push *p, size_t i, struct ws_err *err)
 	              err);
 }
 
+int push_check_partial(const struct ws_push *p, size_t i, struct ws_err *err)
+{
+	if (p->opts.on_partial != WS_PARTIAL_RESUME ||
+	    ws_lineage_family(p->to.infos[i].lineage) != WS_FAMILY_VLLM)
+		return 0;
+	return refuse(p, i, "a vLLM with incomplete weights ends at the first prompt, so it is not "
+	              "resumed", "leave {on_partial} out", err);
+}
+
 /* The members of a group get one form of the requests. */
 static int check_alike(const struct ws_push *p, size_t i, struct ws_err *err)
 {
@@ -164,7 +173,8 @@ static int check_dtypes(const struct ws_push *p, struct ws_err *err)
 static int legal(struct ws_push *p, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (check_engine(p, i, err) || check_alike(p, i, err))
+		if (check_engine(p, i, err) || check_alike(p, i, err) ||
+		    push_check_partial(p, i, err))
 			return -1;
 	return check_dtypes(p, err);
 }
