@@ -1,29 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real vLLM servers with the worker extension of lib/vllm, on this machine's CPU.
+"""The programs against real vLLM servers with the worker extension of lib/vllm, on this CPU.
 
 Only when asked for, since the first time it downloads 3 GB from PyPI: WSYNC_TEST_VLLM=1 for Qwen3
 at tp 1 and llama at tp 2, WSYNC_TEST_VLLM=all for both models at both sizes. A pair of servers is
 started on two checkpoints; each one's answers are what the other must give, bit for bit, after a
-push of the first one's checkpoint. Rank 0 is torch here (vllm_sender.py).
+push of the first one's checkpoint.
 """
 import json
 import os
-import re
-import socket
+import shutil
+import signal
 import struct
 import subprocess
 import sys
-import threading
 import time
 
 import lib
 import vllm_server
-from vllm_server import logprobs, make, tensors
+from vllm_server import logprobs, make
 
 ASKED = os.environ.get("WSYNC_TEST_VLLM", "")
 COMBINATIONS = [("qwen3", 1), ("llama", 2)] + ([("llama", 1), ("qwen3", 2)]
                                                if ASKED == "all" else [])
-HUGE = 1 << 50  # bytes of a packed buffer: one update call is one broadcast
+WAYS = [["--bucket-size", "512MiB"], ["--bucket-size", "16KiB"], ["--load-format", "none"],
+        ["--load-format", "none", "--bucket-size", "16KiB"], ["--backend", "disk"]]
 
 
 class Pair:
@@ -41,91 +41,32 @@ class Pair:
         assert logprobs(server) == self.fresh[seed], "%s tp %d does not compute as seed %d" % (
             self.family, self.tp, seed)
 
-
-class Background:
-    """A POST under way."""
-
-    def __init__(self, server, path, body):
-        self.reply = None
-        self.thread = threading.Thread(target=self.run, args=(server, path, body), daemon=True)
-        self.thread.start()
-
-    def run(self, server, path, body):
-        try:
-            self.reply = server.post(path, body)
-        except OSError as e:
-            self.reply = 0, str(e)
-
-    def wait(self):
-        self.thread.join(vllm_server.SECONDS + 10)
-        assert self.reply is not None, "no answer"
-        return self.reply
-
-    def check(self):
-        status, reply = self.wait()
-        assert status == 200, reply
+    def push(self, server, seed, *options):
+        done = lib.push([server], [make(self.family, seed)], *options)
+        assert done.rc == 0, done
+        self.check(server, seed)
+        return done
 
 
-class Sender:
-    """Rank 0 of a group with one server. `through` replaces the store's port in the init call."""
-
-    def __init__(self, server, packed=False, through=lambda port: port):
-        self.server, self.packed = server, packed
-        self.child = lib.start([vllm_server.python(),
-                                os.path.join(lib.HERE, "vllm_sender.py")],
-                               {"OMP_NUM_THREADS": "1"}, stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE)
-        self.lines = lib.Lines(self.child.stdout)
-        info = {"master_address": "127.0.0.1", "master_port": through(self.lines.next()["port"]),
-                "rank_offset": 1, "world_size": server.tp + 1, "packed": packed}
-        if packed:
-            info.update(packed_buffer_size_bytes=HUGE, packed_num_buffers=1)
-        init = Background(server, "/init_weight_transfer_engine", {"init_info": info})
-        self.tell(join=server.tp + 1)
-        self.obeyed()
-        init.check()
-
-    def tell(self, **job):
-        self.child.stdin.write(json.dumps(job).encode() + b"\n")
-        self.child.stdin.flush()
-
-    def obeyed(self):
-        answer = self.lines.next(vllm_server.SECONDS)
-        assert answer == {"done": True}, "the sender answered %s" % answer
-
-    def update(self, path, wanted):
-        """One update call with the tensors of a checkpoint whose places are `wanted`."""
-        held, at, pieces, chosen = tensors(path), 0, [], []
-        with open(path + "/model.safetensors", "rb") as f:
-            at = 8 + struct.unpack("<Q", f.read(8))[0]
-        for i, (_, _, _, raw) in enumerate(held):
-            if i in wanted:
-                pieces.append([at, at + len(raw)])
-                chosen.append(held[i])
-            at += len(raw)
-        call = Background(self.server, "/update_weights", {"update_info": info_of(chosen)})
-        self.tell(broadcast=path + "/model.safetensors",
-                  pieces=[pieces] if self.packed else [[p] for p in pieces])
-        self.obeyed()
-        call.check()
-
-    def push(self, path, buckets=1):
-        """All of a checkpoint, in that many update calls."""
-        n = len(tensors(path))
-        self.server.call("/pause?mode=abort")
-        self.server.call("/start_weight_update")
-        for i in range(buckets):
-            self.update(path, range(n * i // buckets, n * (i + 1) // buckets))
-        self.server.call("/finish_weight_update", {"weight_version": os.path.basename(path)})
-        self.server.call("/resume")
-
-    def stop(self):
-        lib.stop(self.child)
+def is_paused(server):
+    return server.get("/is_paused")[1]["is_paused"]
 
 
-def info_of(chosen):
-    return {"names": [t[0] for t in chosen], "dtype_names": [t[1] for t in chosen],
-            "shapes": [t[2] for t in chosen]}
+def state_of(done):
+    return [(e["state"], e["paused"]) for e in done.end["endpoints"]]
+
+
+def spoiled(family, name, shape):
+    """Seed 1's checkpoint, and one tensor of zeros."""
+    path = lib.scratch("vllm-%s.%s" % (family, name))
+    if not os.path.isdir(path):
+        shutil.copytree(make(family, 1), path)
+        with open(path + "/more.safetensors", "wb") as f:
+            text = json.dumps({name: {"dtype": "U8", "shape": shape,
+                                      "data_offsets": [0, shape[0]]}}).encode()
+            f.write(struct.pack("<Q", len(text)) + text)
+            f.truncate(8 + len(text) + shape[0])
+    return [path + "/model.safetensors", path + "/more.safetensors"]
 
 
 # ---- cases: pairs is what the servers are, the first one at tp 1
@@ -133,203 +74,162 @@ def info_of(chosen):
 suite = lib.Suite()
 
 
-@suite.case("wsync_describe: every worker has the extension")
-def describe(pairs):
+@suite.case("every way of sending gives the bits of a fresh start; version and resume as asked")
+def sent(pairs):
     for pair in pairs:
-        got = pair.servers[0].rpc("wsync_describe")
-        assert [g["rank"] for g in got] == list(range(pair.tp)), got
-        assert all(g["version"] == 1 and g["torch"].startswith("2.") for g in got), got
+        for i, way in enumerate(WAYS):
+            for server, seed in zip(pair.servers, (2, 1)):
+                label = "v%d" % i
+                pair.push(server, seed, "--weight-version", label, *way)
+                assert server.get("/weight_info")[1]["weight_version"] == label
+                assert not is_paused(server)
+                pair.push(server, 3 - seed, *way)
 
 
-@suite.case("unpacked: in one update call, and in several")
-def unpacked(pairs):
+@suite.case("two servers in one group")
+def together(pairs):
     for pair in pairs:
-        a, b = pair.servers
-        for server, seed, buckets in ((a, 2, 1), (b, 1, 5)):
-            sender = Sender(server)
-            sender.push(make(pair.family, seed), buckets)
-            pair.check(server, seed)
-            sender.push(make(pair.family, 3 - seed), buckets)  # the same group again
-            pair.check(server, 3 - seed)
-            sender.stop()
+        done = lib.push(pair.servers, [make(pair.family, 2)])
+        assert done.rc == 0, done
+        for server in pair.servers:
+            pair.check(server, 2)
+        pair.push(pair.servers[0], 1)
 
 
-@suite.case("packed: one broadcast for each update call, in one and in several")
-def packed(pairs):
+@suite.case("what vLLM reports proves the weights, at tp 1 all of them, and tells others")
+def proven(pairs):
     for pair in pairs:
-        a, b = pair.servers
-        for server, seed, buckets in ((a, 2, 7), (b, 1, 1)):
-            sender = Sender(server, packed=True)
-            sender.push(make(pair.family, seed), buckets)
-            pair.check(server, seed)
-            assert server.get("/weight_info")[1]["weight_version"] == os.path.basename(
-                make(pair.family, seed))
-            sender.push(make(pair.family, 3 - seed), buckets)
-            pair.check(server, 3 - seed)
-            sender.stop()
+        server = pair.servers[0]
+        done = pair.push(server, 2, "--verify", "hash", "--min-coverage", "1")
+        proof = [e for e in done.events if e["type"] == "proof"]
+        print("# %s tp %d: %s" % (pair.family, pair.tp, proof))
+        assert proof[0]["different"] == 0 and proof[0]["proven"] > 0, proof
+        for seed, rc in ((2, 0), (1, 1)):
+            told = lib.run_program("wsync-verify", ["weights", make(pair.family, seed),
+                                                    "--min-coverage", "1", "--json"], [server])
+            assert told.rc == rc, told
+        pair.push(server, 1)
 
 
-class Tap:
-    """Passes connections on to a store and keeps what the clients ask."""
-    NAMES = {0: "VALIDATE", 1: "SET", 2: "COMPARE_SET", 3: "GET", 4: "ADD", 5: "CHECK", 6: "WAIT",
-             7: "GETNUMKEYS", 8: "DELETE_KEY", 9: "APPEND", 10: "MULTI_GET", 11: "MULTI_SET",
-             12: "CANCEL_WAIT", 13: "PING"}
-
-    def __init__(self, port):
-        self.port, self.clients, self.answers = port, [], []
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            client = self.listener.accept()[0]
-            store = socket.create_connection(("127.0.0.1", self.port))
-            self.clients.append(bytearray())
-            self.answers.append(bytearray())
-            for source, to, kept in ((client, store, self.clients[-1]),
-                                     (store, client, self.answers[-1])):
-                threading.Thread(target=self.carry, args=(source, to, kept), daemon=True).start()
-
-    @staticmethod
-    def carry(source, to, kept):
-        try:
-            while True:
-                data = source.recv(65536)
-                if not data:
-                    break
-                kept += data
-                to.sendall(data)
-        except OSError:
-            pass
-        for s in (source, to):
-            try:
-                s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-    @classmethod
-    def parse(cls, data):
-        """One line for each request of a connection."""
-        at, lines = 0, []
-
-        def number():
-            nonlocal at
-            at += 8
-            return struct.unpack_from("<q", data, at - 8)[0]
-
-        def text():
-            nonlocal at
-            n = number()
-            at += n
-            return bytes(data[at - n:at])
-
-        while at < len(data):
-            name = cls.NAMES.get(data[at], "?%d" % data[at])
-            at += 1
-            if name in ("VALIDATE", "PING"):
-                at += 4
-                lines.append(name)
-            elif name in ("SET", "APPEND"):
-                key, value = text(), text()
-                lines.append("%s %s (%d bytes)" % (name, key.decode(), len(value)))
-            elif name in ("GET", "DELETE_KEY"):
-                lines.append("%s %s" % (name, text().decode()))
-            elif name == "ADD":
-                lines.append("ADD %s %d" % (text().decode(), number()))
-            elif name in ("CHECK", "WAIT", "MULTI_GET"):
-                lines.append("%s %s" % (name, " ".join(text().decode()
-                                                       for _ in range(number()))))
-            elif name == "MULTI_SET":
-                lines.append("MULTI_SET " + " ".join("%s (%d bytes)" % (
-                    text().decode(), len(text())) for _ in range(number())))
-            elif name not in ("CANCEL_WAIT", "GETNUMKEYS"):
-                raise AssertionError("%s after %s" % (name, lines))
-            else:
-                lines.append(name)
-        return lines
-
-
-@suite.case("what the workers ask the sender's store: only these operations and keys")
-def store(pairs):
+@suite.case("a part of a fused layer is refused before the pause")
+def fused(pairs):
     for pair in pairs:
-        taps = []
-        sender = Sender(pair.servers[0],
-                        through=lambda port: taps.append(Tap(port)) or
-                        taps[0].listener.getsockname()[1])
-        for data in taps[0].clients:
-            lines = Tap.parse(data)
-            print("# a worker of tp %d:" % pair.tp)
-            for line in lines:
-                print("#   " + line)
-            assert lines[:6] == ["VALIDATE", "PING", "ADD init/ 1", "CHECK /wsync/gloo",
-                                 "WAIT /wsync/gloo", "GET /wsync/gloo"], lines
-            for line in lines[6:]:
-                assert re.fullmatch(r"(SET|GET|WAIT) /wsync-test/0/[0-9]+( \([0-9]+ bytes\))?",
-                                    line), line
-        assert len(taps[0].clients) == pair.tp
-        sender.stop()
+        server = pair.servers[0]
+        done = lib.push([server], [make(pair.family, 2)], "--include", "*q_proj*", "--verify",
+                        "names")
+        assert done.rc == 1 and state_of(done) == [("untouched", False)], done
+        pair.check(server, 1)
 
 
-def sockets(server):
-    """How many sockets the processes of a server have."""
-    n = 0
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open("/proc/%s/stat" % pid) as f:
-                if int(f.read().rsplit(")", 1)[1].split()[3]) != server.child.pid:
-                    continue
-            n += sum(os.readlink("/proc/%s/fd/%s" % (pid, fd)).startswith("socket:")
-                     for fd in os.listdir("/proc/%s/fd" % pid))
-        except OSError:
-            pass
-    return n
+KILLS = [(path, when) for path in ("/init_weight_transfer_engine", "/pause", "/start_weight_update",
+                                   "/update_weights", "/finish_weight_update", "/resume")
+         for when in ("before", "after")]
 
 
-@suite.case("wsync_leave closes the connections; an update then says that there is no group")
-def leave(pairs):
-    server = pairs[0].servers[1]
-    server.rpc("wsync_leave")
-    before = sockets(server)
-    sender = Sender(server)
-    assert sockets(server) > before
-    assert server.rpc("wsync_leave") == [None] * server.tp
-    lib.await_true(lambda: sockets(server) <= before, "closed connections")
-    server.call("/pause")
-    server.call("/start_weight_update")
-    status, reply = server.post("/update_weights", {"update_info": info_of([])})
-    assert status == 500 and "not initialized" in reply["error"]["message"], reply
-    sender.stop()
-    sender = Sender(server)
-    sender.push(make(pairs[0].family, 1))
-    pairs[0].check(server, 1)
-    sender.stop()
+class Proxy:
+    """Kills the push whose number is in a file, before or after one route's request."""
+
+    def __init__(self, server, path, when):
+        self.pid = lib.scratch("vllm-pid")
+        do = "\nif path.split('?')[0] == %r and %r: subprocess.run(%r, shell=True)" % (
+            path, True, "kill -9 $(cat %s)" % self.pid)
+        rules = ["import subprocess" + do if when == w else "pass" for w in ("before", "after")]
+        self.child = lib.start([sys.executable, os.path.join(lib.TREE, "tests", "cli", "proxy.py"),
+                                server.url, *rules], stdout=subprocess.PIPE)
+        self.url = "http://127.0.0.1:%d" % int(self.child.stdout.readline())
+
+    def kill(self, *argv):
+        running = lib.Running([self], list(argv[:1]), *argv[1:])
+        with open(self.pid, "w") as f:
+            f.write(str(running.child.pid))
+        return running.wait()
 
 
-@suite.case("a sender that is killed in the middle of a broadcast: 500, and the server goes on")
+@suite.case("kill -9 at every request: repair says what is true, and the next push ends it")
 def killed(pairs):
     pair = pairs[0]
     server = pair.servers[0]
-    sender = Sender(server)
-    server.call("/pause")
-    server.call("/start_weight_update")
-    size = 2 << 30
-    call = Background(server, "/update_weights", {"update_info": {
-        "names": ["huge"], "dtype_names": ["uint8"], "shapes": [[size]]}})
-    sender.tell(fill=size)
-    assert sender.lines.next(vllm_server.SECONDS) == {"sending": True}
-    time.sleep(0.1)
+    for path, when in KILLS:
+        at = "%s, %s" % (path, when)
+        proxy = Proxy(server, path, when)
+        done = proxy.kill(make(pair.family, 2), "--bucket-size", "128KiB", "--weight-version", "k")
+        lib.stop(proxy.child)
+        proxy = Proxy(server, "/nothing", "before")
+        assert done.rc == -signal.SIGKILL, "%s: %s" % (at, done)
+        lib.await_true(lambda: server.get("/is_paused")[0] == 200, "an idle engine")
+        told = lib.run_program("wsync-ctl", ["repair", "--json"], [])
+        repaired = [e for e in told.events if e["type"] == "endpoint"]
+        print("# %s: repair %d %s" % (at, told.rc, [(e["state"], e["paused"]) for e in repaired]))
+        if not is_paused(server):  # it computes: only whole weights may
+            held = logprobs(server)
+            assert held in (pair.fresh[1], pair.fresh[2]), "%s: it computes anything" % at
+        assert is_paused(server) or not any(e["state"] == "partial" for e in repaired), told
+        lib.stop(proxy.child)
+        assert lib.run_program("wsync-ctl", ["repair", "--forget", "--json"], []).rc == 0
+        pair.push(server, 1, "--verify", "hash")
+        assert not is_paused(server)
+
+
+@suite.case("a sender that is killed in the middle of a broadcast: 500, and the server goes on")
+def cut_off(pairs):
+    pair = pairs[0]
+    server = pair.servers[0]
+    paths = spoiled(pair.family, "huge", [2 << 30])
+    running = lib.Running([server], paths, "--verify", "none", "--bucket-size", "64KiB",
+                          "--load-format", "none")
+    lib.await_true(lambda: not is_served(server), "the update")
+    time.sleep(0.3)
+    running.child.kill()
+    running.wait()
     began = time.monotonic()
-    sender.child.kill()
-    assert sender.lines.next(vllm_server.SECONDS) is None, "the broadcast was over too early"
-    status, reply = call.wait()
-    print("# %.1f s after the kill: %s" % (time.monotonic() - began, reply))
-    assert status == 500 and "Did the sender end?" in reply["error"]["message"], reply
-    assert server.get("/is_paused") == (200, {"is_paused": True})
-    sender.stop()
-    sender = Sender(server)
-    sender.push(make(pair.family, 2))
-    pair.check(server, 2)
-    sender.stop()
+    lib.await_true(lambda: is_served(server), "an idle engine")
+    print("# %.1f s after the kill" % (time.monotonic() - began))
+    assert is_paused(server)
+    assert lib.run_program("wsync-ctl", ["repair", "--json"], [server]).rc == 9
+    lib.forget([server])
+    pair.push(server, 1)
+
+
+def is_served(server):
+    """Does the engine answer? Not while it receives."""
+    try:
+        return server.get("/weight_info", seconds=1)[0] == 200
+    except OSError:
+        return False
+
+
+@suite.case("a server that answers nothing: the deadline and 2 s")
+def silent(pairs):
+    pair = pairs[0]
+    server = pair.servers[0]
+    os.killpg(server.child.pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        done = lib.push([server], [make(pair.family, 2)], "--connect-timeout", "3s")
+        took = time.monotonic() - began
+    finally:
+        os.killpg(server.child.pid, signal.SIGCONT)
+    assert done.rc in (4, 10), done
+    print("# %.1f s" % took)
+    assert took < 3 + 2 + (10 if lib.is_sanitized() else 0), took
+    pair.push(server, 1)
+
+
+@suite.case("a tensor that it does not know: partial, paused, and the sentence says what helps")
+def unknown(pairs):
+    for pair in pairs:  # the last: with several workers it has to be restarted
+        server = pair.servers[0]
+        done = lib.push([server], spoiled(pair.family, "strange", [64]), "--verify", "none")
+        assert done.rc == 5 and state_of(done) == [("partial", True)], done
+        assert is_paused(server)
+        hint = done.end["error"]["hint"]
+        assert ("push again" if pair.tp == 1 else "restart the server") in hint, hint
+        lib.forget([server])
+        if pair.tp == 1:
+            pair.push(server, 1, "--verify", "hash")
+            continue
+        done = lib.push([server], [make(pair.family, 1)])
+        assert done.rc == 5 and "answer earlier requests" in done.end["error"]["message"], done
 
 
 def set_up():
