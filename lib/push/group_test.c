@@ -46,6 +46,15 @@ static struct held *new_held(size_t n, struct ws_err *err)
 	return NULL;
 }
 
+/* The test group is one of gloo. */
+static int check_gloo(const struct ws_endpoint_info *info, struct ws_err *err)
+{
+	if (ws_lineage_family(info->lineage) != WS_FAMILY_VLLM || info->gloo_worker)
+		return 0;
+	return ws_err_set(err, WS_EREFUSED, "%s: a vLLM joins over gloo only with the worker "
+	                  "extension wsync_vllm", info->url);
+}
+
 static int probe_members(struct held *h, struct ws_http *http, const struct ws_group_test_opts *o,
                          ws_deadline until, struct ws_err *err)
 {
@@ -53,10 +62,9 @@ static int probe_members(struct held *h, struct ws_http *http, const struct ws_g
 	if (ws_endpoint_probe_all(&to, h->infos, h->errs, err))
 		return -1;
 	for (size_t i = 0; i < o->n; i++) {
-		if (push_check_ranks(&h->infos[i], err))
+		if (push_check_ranks(&h->infos[i], err) || check_gloo(&h->infos[i], err))
 			return ws_err_where(err, NULL, o->urls[i]);
-		h->members[i] = (struct ws_member){ .url = o->urls[i], .host = h->infos[i].host,
-			                            .ranks = h->infos[i].tp_size };
+		h->members[i] = push_member_of(o->urls[i], &h->infos[i]);
 	}
 	return 0;
 }

@@ -312,3 +312,23 @@ posts() {
 	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
 		"[('partial', True)]"
 }
+
+@test "logprobs of a vLLM are compared as those of other servers" {
+	models
+	vllm one 0.33
+	local one=$url
+	vllm two 0.20
+	printf '{"input_ids":[5,6,7]}\n{"input_ids":[1,2,3]}\n' >prompts
+	try wsync-verify logprobs -e "$one" -e "$url" --prompts prompts
+	expect_status 0
+	out_has "prefill   2 prompts, 4 tokens, mean difference 0, largest 0"
+	try wsync-push m -e "$url"
+	try wsync-verify logprobs -e "$one" -e "$url" --prompts prompts
+	expect_status 1
+	try wsync-verify logprobs -e "$one" --teacher-forced
+	expect_status 0
+	try wsync-verify logprobs -e "$one" --batched
+	expect_status 0
+	try wsync-ctl init-group g -e "$one"
+	expect_status 0
+}

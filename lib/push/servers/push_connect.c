@@ -74,6 +74,14 @@ static int check_vllm(const struct push_endpoint *e, const struct ws_endpoint_in
 	                        "run wsync-ctl wake");
 }
 
+struct ws_member push_member_of(const char *url, const struct ws_endpoint_info *info)
+{
+	const bool vllm = ws_lineage_family(info->lineage) == WS_FAMILY_VLLM;
+	const unsigned ranks = vllm ? info->world_size : info->tp_size;
+	return (struct ws_member){ .url = url, .host = info->host, .info = vllm ? info : NULL,
+		                   .ranks = ranks ? ranks : 1 };
+}
+
 int push_connect(struct ws_push *p, struct ws_err *err)
 {
 	const size_t n = p->opts.n_endpoints;
@@ -92,14 +100,8 @@ int push_connect(struct ws_push *p, struct ws_err *err)
 	ws_http_keep_names(p->http, true);
 	unsigned offset = push_sending_ranks(p);
 	for (size_t i = 0; i < n; i++) {
-		const struct ws_endpoint_info *info = &p->to.infos[i];
-		const bool vllm = ws_lineage_family(info->lineage) == WS_FAMILY_VLLM;
-		const unsigned ranks = vllm ? info->world_size : info->tp_size;
-		p->to.members[i] = (struct ws_member){ .url = p->to.endpoints[i].url,
-			                               .host = info->host,
-			                               .info = vllm ? info : NULL,
-			                               .rank_offset = offset,
-			                               .ranks = ranks ? ranks : 1 };
+		p->to.members[i] = push_member_of(p->to.endpoints[i].url, &p->to.infos[i]);
+		p->to.members[i].rank_offset = offset;
 		offset += p->to.members[i].ranks;
 		push_emit_endpoint(p, i, WS_PHASE_CONNECT, &p->to.errs[i], "", p->to.infos[i].ns);
 	}

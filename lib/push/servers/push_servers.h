@@ -93,6 +93,8 @@ ws_deadline push_cleanup_deadline(const struct ws_push *p, int64_t most);
 
 /* Detects the servers, unless an earlier run did and its group still exists. */
 int push_connect(struct ws_push *p, struct ws_err *err);
+/* The endpoint as a member of a group; borrows both. */
+struct ws_member push_member_of(const char *url, const struct ws_endpoint_info *info);
 /* -1: the ranks of this endpoint cannot be in a group. */
 int push_check_ranks(const struct ws_endpoint_info *info, struct ws_err *err);
 /* Checks the plan against the data plane and the options. */

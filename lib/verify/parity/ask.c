@@ -10,11 +10,14 @@
  * If the log-probabilities of the whole prompt are requested, servers compute all of it. If only
  * those of drawn tokens are requested, servers use their prefix cache.
  *
+ * A server without this route may be a vLLM (ask_vllm.h).
+ *
  * A pause in mode abort ends requests in flight with status 200 and the tokens drawn so far. Such
  * an answer is refused. */
 #include "ask.h"
 
 #include "ask_body.h"
+#include "ask_vllm.h"
 #include "endpoint_call.h"
 #include "wsync/tool/str.h"
 
@@ -29,6 +32,7 @@ struct slot { /* one request */
 	struct ws_buf body;
 	size_t url, prompt;
 	bool busy;
+	bool vllm; /* its request is that of a vLLM */
 };
 
 struct pass {
@@ -37,6 +41,7 @@ struct pass {
 	struct slot *slots;     /* `each` slots per endpoint */
 	size_t each, busy;
 	size_t *next;           /* the prompt that each endpoint gets next */
+	bool *vllm;             /* of each endpoint: it has no /generate */
 	struct ws_asked *asked; /* one for each endpoint */
 };
 
@@ -136,17 +141,54 @@ static void explain(const struct ws_ask *ask, struct ws_err *err)
 		                 "prompt (\"return_logprob\", \"logprob_start_len\": 0)");
 }
 
+static int take_reply(struct pass *p, const struct slot *s, const struct ws_json *root,
+                      const struct ws_buf *text, struct ws_err *err)
+{
+	if (p->ask->as == WS_ASKED_BATCH)
+		return take_batch(p, s, root, err);
+	if (ws_json_type(root) == WS_JSON_ARRAY && ws_json_count(root) == 1)
+		root = ws_json_first(root);
+	return take_answer(p, s, s->prompt, root, text, err);
+}
+
+/* The answer of a vLLM, in the form of /generate. */
+static int take_vllm(struct pass *p, const struct slot *s, const struct ws_json *reply,
+                     struct ws_err *err)
+{
+	struct ws_buf text = { 0 };
+	struct ws_json *root = NULL;
+	int rc = ws_ask_vllm_answer(p->ask, reply, &text, err);
+	if (!rc && !(root = ws_json_parse(text.data, text.len, "reply", err)))
+		rc = -1;
+	if (!rc)
+		rc = take_reply(p, s, root, &text, err);
+	ws_json_free(root);
+	ws_buf_free(&text);
+	return rc;
+}
+
+static int start_slot(struct pass *p, struct slot *s, struct ws_err *err);
+
+/* True if the server is a vLLM, which gets the prompt again. */
+static bool turns_to_vllm(struct pass *p, struct slot *s)
+{
+	if (s->call.http.err.code || s->call.http.status != 404 || s->vllm)
+		return false;
+	p->vllm[s->url] = true;
+	ws_endpoint_call_free(&s->call);
+	ws_buf_free(&s->body);
+	return true;
+}
+
 static int finish(struct pass *p, struct slot *s, struct ws_err *err)
 {
 	const struct ws_json *root;
+	if (turns_to_vllm(p, s))
+		return start_slot(p, s, err);
 	int rc = ws_endpoint_reply(&s->call, &root, NULL, 0, err);
-	if (!rc && p->ask->as == WS_ASKED_BATCH)
-		rc = take_batch(p, s, root, err);
-	else if (!rc) {
-		if (ws_json_type(root) == WS_JSON_ARRAY && ws_json_count(root) == 1)
-			root = ws_json_first(root);
-		rc = take_answer(p, s, s->prompt, root, &s->call.http.reply, err);
-	}
+	if (!rc)
+		rc = s->vllm ? take_vllm(p, s, root, err) :
+		               take_reply(p, s, root, &s->call.http.reply, err);
 	if (rc && err) {
 		explain(p->ask, err);
 		ws_err_where(err, NULL, p->ask->urls[s->url]);
@@ -165,18 +207,32 @@ static int finish(struct pass *p, struct slot *s, struct ws_err *err)
 
 /* ---- all of them ---- */
 
-static int start_call(struct pass *p, struct slot *s, struct ws_err *err)
+static size_t count_at_once(const struct ws_ask *ask)
+{
+	return ask->as == WS_ASKED_BATCH ? ask->prompts->n : 1;
+}
+
+/* Sends the slot's prompts. */
+static int start_slot(struct pass *p, struct slot *s, struct ws_err *err)
 {
 	const struct ws_ask *ask = p->ask;
 	const int64_t ns = ask->opts->timeout_ns > 0 ? ask->opts->timeout_ns : PATIENCE_NS;
-	const size_t prompt = p->next[s->url], n = ask->as == WS_ASKED_BATCH ? ask->prompts->n : 1;
-	if (ws_ask_write_body(&s->body, ask, prompt, n, err))
+	s->vllm = p->vllm[s->url];
+	return (s->vllm ? ws_ask_vllm_body : ws_ask_write_body)(&s->body, ask, s->prompt,
+	                                                         count_at_once(ask), err) ||
+	                       ws_endpoint_start(p->http, &s->call, ask->urls[s->url], "POST",
+	                                         s->vllm ? "/v1/completions" : "/generate",
+	                                         &s->body, ws_deadline_in(ns), err) ?
+	               -1 :
+	               0;
+}
+
+static int start_call(struct pass *p, struct slot *s, struct ws_err *err)
+{
+	s->prompt = p->next[s->url];
+	if (start_slot(p, s, err))
 		return -1;
-	p->next[s->url] += n;
-	s->prompt = prompt;
-	if (ws_endpoint_start(p->http, &s->call, ask->urls[s->url], "POST", "/generate", &s->body,
-	                      ws_deadline_in(ns), err))
-		return -1;
+	p->next[s->url] += count_at_once(p->ask);
 	s->busy = true;
 	p->busy++;
 	return 0;
@@ -211,6 +267,7 @@ static void end_pass(struct pass *p)
 	}
 	free(p->slots);
 	free(p->next);
+	free(p->vllm);
 	free(p->asked);
 }
 
@@ -277,7 +334,8 @@ int ws_ask(struct ws_http *http, const struct ws_ask *ask, struct ws_err *err)
 	p.slots = calloc(p.each * ask->n_urls + 1, sizeof *p.slots);
 	p.next = calloc(ask->n_urls + 1, sizeof *p.next);
 	p.asked = calloc(ask->n_urls + 1, sizeof *p.asked);
-	int rc = p.slots && p.next && p.asked ? 0 : ws_oom(err);
+	p.vllm = calloc(ask->n_urls + 1, sizeof *p.vllm);
+	int rc = p.slots && p.next && p.asked && p.vllm ? 0 : ws_oom(err);
 	for (size_t i = 0; !rc && i < p.each * ask->n_urls; i++)
 		p.slots[i].url = i % ask->n_urls;
 	if (!rc)
