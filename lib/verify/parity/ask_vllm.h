@@ -7,7 +7,8 @@
  *   {"choices": [{"index", "text", "finish_reason", "token_ids", "prompt_token_ids",
  *                 "logprobs": {"token_logprobs": [number]},
  *                 "prompt_logprobs": [null, {"5": {"logprob"}}, ...]}],
- *    "usage": {"prompt_tokens", "completion_tokens", "prompt_tokens_details": {"cached_tokens"}}} */
+ *    "usage": {"prompt_tokens", "completion_tokens",
+ *              "prompt_tokens_details": {"cached_tokens"}}} */
 #ifndef WS_VERIFY_ASK_VLLM_H
 #define WS_VERIFY_ASK_VLLM_H
 
