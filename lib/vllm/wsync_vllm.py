@@ -131,7 +131,7 @@ class GlooCommunicator:
         """Closes the connections. May be called twice."""
         self.group = self.host = None
         for connection in self.connections:
-            connection.close()
+            os.close(connection)
         self.connections = []
         self.available, self.disabled = False, True
 
@@ -146,7 +146,8 @@ def open_files():
 
 
 def connections_since(before):
-    """Duplicates of the TCP connections of this process whose names are not in `before`."""
+    """Duplicates of the TCP connections of this process whose names are not in `before`. They
+    share their flags with gloo's own: socket.dup() would make those block, and hang gloo."""
     found = []
     for fd, name in open_files().items():
         if name.startswith("socket:") and name not in before:
@@ -155,7 +156,7 @@ def connections_since(before):
                 try:
                     connection.getpeername()  # fails for a socket that listens
                     if connection.family in (socket.AF_INET, socket.AF_INET6):
-                        found.append(connection.dup())
+                        found.append(connection.detach())
                 finally:
                     connection.close()
     return found
