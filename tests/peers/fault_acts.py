@@ -20,7 +20,7 @@ class Source:
 
     VARIANTS = ["overwrite", "replace", "truncate", "extend"]
     # Success only with one whole checkpoint. A server that loads files itself may say no first.
-    CODES = {"disk": {0, 3, 5, 9}}
+    CODES = dict.fromkeys(("disk", "vllm-disk"), {0, 3, 5, 9})
 
     def __init__(self, point, world):
         world.source = os.path.join(world.state, "source")

@@ -52,6 +52,7 @@ resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # SIGQUIT
 GRACE = 1.5  # seconds more, for a reader that does not read
 PLAIN = [("t%02d" % i, "F32", (64, 32)) for i in range(12)]
 BUCKETS = ["--bucket-size", "32KiB"]
+LAYERS = ["--bucket-size", "256KiB"]  # of the model of a family
 SERVER_LIMITS = [a for what in ("init", "receive", "ready", "complete")
                  for a in ("--%s-timeout" % what, "5s")]
 VERSION = ["--weight-version", "new"]
@@ -68,6 +69,20 @@ class Protocol:
         # step to how often it comes, found by the push that went well
         self.steps = {}
         self.slack = SLACK
+
+    @property
+    def version(self):
+        """What endpoints call the new weights."""
+        return "new" if VERSION[0] in self.options else "default"
+
+    @property
+    def joins(self):
+        """Does a request say that an endpoint has joined the group?"""
+        return bool({"init_weights_update_group", "init_weight_transfer_engine"} & set(self.steps))
+
+    @property
+    def is_vllm(self):
+        return self.lineage.startswith("vllm-")
 
     def set_up(self):
         for seed, age in enumerate(("old", "new", "other"), 1):
@@ -136,7 +151,17 @@ PROTOCOLS = [
     Protocol("asleep", "lenient", ["--asleep", "weights,kv_cache", *BUCKETS, *VERSION],
              before=fall_asleep),
     Protocol("process", "slime", BUCKETS + VERSION, serve=["--quantization", "compressed-tensors"]),
+    Protocol("vllm", "vllm-0.33", LAYERS + VERSION, family="llama"),
+    Protocol("vllm-hash", "vllm-0.33", LAYERS + VERSION + ["--verify", "hash"], family="llama"),
+    Protocol("vllm-0.20", "vllm-0.20", LAYERS, family="llama"),
+    Protocol("vllm-disk", "vllm-0.33", ["--backend", "disk", *VERSION], family="llama"),
 ]
+
+
+ROLES = {"init_weight_transfer_engine": "init_weights_update_group", "pause": "pause_generation",
+         "resume": "continue_generation", "weight_info": "model_info",
+         "weight_checker": "weights_checker", "server_info": "config",
+         "get_world_size": "optional", "v1/models": "optional", "metrics": "optional"}
 
 
 class Point:
@@ -151,6 +176,23 @@ class Point:
                          str(self.victim), *self.options])
 
     @property
+    def role(self):
+        """SGLang's name of what is asked, of which the oracle has the same to say; or a word for
+        what only a vLLM is asked."""
+        if not self.protocol.is_vllm:
+            return self.step
+        if self.step == "collective_rpc":
+            last = self.call == self.protocol.steps[self.step][-1]
+            return "in-step" if not last else \
+                "update_weights_from_disk" if self.protocol.name == "vllm-disk" else \
+                "destroy_weights_update_group"
+        if self.step == "weight_info" and self.call == 1:
+            return "optional"
+        if self.step == "server_info" and self.call == 1:
+            return "first-info"
+        return ROLES.get(self.step, self.step)
+
+    @property
     def variant(self):
         """Of an act."""
         variants = fault_acts.KINDS[self.kind].VARIANTS
@@ -160,7 +202,7 @@ class Point:
     def parse(text, protocols):
         how, step, kind, victim, *options = text.split("/")
         step, call = step.rsplit(":", 1)
-        if step.startswith("wire."):
+        if step.startswith(("wire.", "v1.")):
             step = step.replace(".", "/", 1)
         return Point(next(p for p in protocols if p.name == how), step, int(call), kind,
                      int(victim), *options)
@@ -188,6 +230,9 @@ class World:
 
     def load_old(self, e):
         """As a server that was started from a checkpoint."""
+        if self.protocol.is_vllm:
+            return e.post("/collective_rpc", {"method": "reload_weights",
+                                              "kwargs": {"weights_path": self.protocol.old}})
         if self.protocol.lineage == "session":
             e.post("/begin_weight_update", {})
         e.post("/update_weights_from_disk", {"model_path": self.protocol.old})
@@ -228,8 +273,8 @@ class World:
         """Another user's push of other weights, who knows the endpoints by their own names."""
         names, self.names = self.names, {}
         try:
-            return self.push(self.protocol.other, *self.protocol.options, "--weight-version",
-                             "rival", *limits("5s"),
+            version = [VERSION[0], "rival"] if VERSION[0] in self.protocol.options else []
+            return self.push(self.protocol.other, *self.protocol.options, *version, *limits("5s"),
                              env=["XDG_STATE_HOME=" + self.state + "/rival"])
         finally:
             self.names = names
@@ -294,7 +339,8 @@ def discover(protocol):
     for path in {r["path"][1:] for r in requests if r["status"] < 400} & set(paths):
         if not path.startswith("wsync/"):
             protocol.steps[path] = [before[path] + 1 + i for i in range(paths[path])]
-    if "init_weights_update_group" in paths or "receive_weights_ep_scatter" in paths:
+    if {"init_weights_update_group", "init_weight_transfer_engine"} & set(paths) or \
+            "receive_weights_ep_scatter" in paths:
         protocol.steps["wire/store"] = protocol.steps["wire/connect"] = [1]
         transfers = {"whole": 1, "receive": 1, "scatter": 0}.get(protocol.name,
             len(done.of("bucket")))
@@ -309,12 +355,25 @@ def kinds_at(step):
     return [*ROUTE_KINDS, "late", "freeze", *KINDS_OF_SIGNAL, *fault_acts.KINDS]
 
 
+def is_to_try(point):
+    """The configuration of a vLLM is waited for longer than the deadline. Its first request for
+    information keeps no push waiting."""
+    if point.role == "config":
+        return point.kind not in ("hang", "late", "freeze")
+    if point.protocol.is_vllm and point.role == "openapi.json":
+        return point.kind != "freeze"
+    if point.role in ("optional", "version", "first-info"):
+        return point.kind != "freeze" and (point.role, point.kind in KINDS_OF_SIGNAL) != (
+            "first-info", True)
+    return True
+
+
 def all_points(protocols):
     """In a fixed order."""
     for p in protocols:
-        yield from (Point(p, step, call, kind, victim) for step in sorted(p.steps)
-                    for call in p.steps[step]
-                    for kind in kinds_at(step) for victim in (0, 1))
+        every = (Point(p, step, call, kind, victim) for step in sorted(p.steps)
+                 for call in p.steps[step] for kind in kinds_at(step) for victim in (0, 1))
+        yield from filter(is_to_try, every)
     yield from (Point(protocols[0], "after", ms, "SIGKILL", 0) for ms in range(0, 360, 30))
 
 
@@ -357,9 +416,12 @@ PHASES = {"openapi.json": "connect init", "list_weights": "plan verify",
           "weights_checker": "verify", "update_weight_version": "verify",
           "resume_memory_occupation": "pause resume", "continue_generation": "resume",
           "receive_weights_ep_scatter": "init transfer",
+          **dict.fromkeys(("optional", "first-info", "version", "in-step"), "connect"),
+          "config": "connect plan",
           **dict.fromkeys(CONNECT, "connect transfer resume"),
           # Asked again for signs of another push.
-          **dict.fromkeys(("model_info", "get_model_info", "ready"),
+          **dict.fromkeys(("model_info", "get_model_info", "ready",
+                                           "is_paused"),
                           "connect pause transfer verify resume")}
 # What the exit status may be, by what happened; and 9 where one has the new weights and another has
 # not.
@@ -381,6 +443,19 @@ EXCEPTIONS = {
     **{("openapi.json", k): {0, 5}
        for k in ("refuse", "hang", "late", "drop", "garbage", "wrong-length")},
     ("openapi.json", "die"): {4, 5, 6}, ("openapi.json", "freeze"): {5, 10},
+    # What a vLLM need not say of itself, and what it is asked once more.
+    **{("optional", k): {0} for k in ROUTE_KINDS + ["late"]},
+    ("optional", "die"): {4, 5, 6}, ("optional", "freeze"): {4, 5, 10},
+    ("is_paused", "drop"): {0, 4, 5}, ("is_paused", "garbage"): {0, 5},
+    # Without its configuration a vLLM is one that has no engine for weights.
+    **{("config", k): {0, 4, 5} for k in ROUTE_KINDS},
+    # Without an answer to it a server is no vLLM, and judged by what else it says.
+    **{("version", k): {4, 5, 6, 10} for k in ROUTE_KINDS + ["late"]},
+    ("version", "drop"): {0, 4, 5}, ("version", "slow"): {0},
+    # Not waited for where others answer; a vLLM's answer is not read.
+    **{("first-info", k): {0} for k in ("hang", "late")},
+    **{("first-info", k): {0, 4, 5} for k in ("refuse", "drop", "garbage", "wrong-length")},
+    ("first-info", "die"): {4, 5, 6},
     ("wire/connect", "refuse"): {4, 5, 6, 10},
     # What has no list is not compared with one.
     **{("list_weights", k): {0, 4, 5, 10} for k in ROUTE_KINDS + ["late", "freeze"]},
@@ -408,7 +483,8 @@ def check_good(world, where, keeps_group=False):
     for e in world.endpoints:
         state = journal(e)["state"]
         what = holds(e, world.protocol.sums)
-        check(what == "new" and not state["paused"] and state["weight_version"] == "new",
+        check(what == "new" and not state["paused"]
+              and state["weight_version"] == world.protocol.version,
               "%s: it holds %s weights, %s" % (where, what, state))
         check(not state["prepared"] and not state["session"]
               and (keeps_group or not state["groups"])
@@ -417,7 +493,7 @@ def check_good(world, where, keeps_group=False):
 
 
 def codes_of(point):
-    return EXCEPTIONS.get((point.step, point.kind), CODES[point.kind])
+    return EXCEPTIONS.get((point.role, point.kind), CODES[point.kind])
 
 
 # From the last question about the version on nobody can see another push any more.
@@ -429,13 +505,18 @@ def is_unseen(point):
     """What is asked for several times is asked for the last time twice: while one endpoint is held
     there, the other has answered. The first of all comes before the push begins."""
     calls = point.protocol.steps[point.step]
-    return point.step in UNSEEN or (point.step in (*CONNECT, "ready")
+    return point.role in UNSEEN or (point.role in (*CONNECT, "ready", "is_paused")
                                     and point.call > max(1, calls[-1] - 2))
 
 
 def news_of(point):
     """What an endpoint may hold that is called committed. A source may change before it is read."""
-    late = point.kind == "rival" and is_unseen(point)
+    # An endpoint is not asked again when the end of the update fails at the other.
+    # Before 0.21 the last bucket is the end.
+    ends = point.step == "finish_weight_update" or (
+        point.step == "update_weights" and point.protocol.name == "vllm-0.20"
+        and point.call == point.protocol.steps[point.step][-1])
+    late = point.kind == "rival" and (is_unseen(point) or ends)
     return ("new", "other") if point.kind == "source" or late else ("new",)
 
 
@@ -449,7 +530,7 @@ def check_claims(point, world, said, where):
     for i, e in enumerate(world.endpoints):
         state, stays = said[e.url]
         if not is_alive(e) or (i == point.victim and point.kind == "die"):
-            check(state != "committed" or point.step == "destroy_weights_update_group",
+            check(state != "committed" or point.role == "destroy_weights_update_group",
                   "%s: %s is called committed, and is dead" % (where, e.url))
             continue
         what, paused = holds(e, world.protocol.sums), journal(e)["state"]["paused"]
@@ -458,7 +539,7 @@ def check_claims(point, world, said, where):
             "paused" if paused else "not paused")
         check(state != "committed" or what in news_of(point), text)
         check(state != "untouched" or what in olds_of(point), text)
-        if point.kind == "late" and point.step == "pause_generation" and i == point.victim:
+        if point.kind == "late" and point.role == "pause_generation" and i == point.victim:
             continue  # it pauses after it was told to continue, and nobody can see it
         if point.kind == "rival" and world.protocol.before:
             # whichever of the two found memory otherwise than it was told leaves it paused
@@ -470,10 +551,10 @@ def check_claims(point, world, said, where):
 
 def check_time(point, done):
     limit = DEADLINE + point.protocol.slack
-    if point.kind == "freeze" and point.step in ("continue_generation",
+    if point.kind == "freeze" and point.role in ("continue_generation",
                                                  "destroy_weights_update_group"):
         limit += RESUME
-    if point.kind == "freeze" and point.step in ("openapi.json", "list_weights"):
+    if point.kind == "freeze" and point.role in ("openapi.json", "list_weights"):
         limit += 2 * DEADLINE  # it does without these answers, one after the other
     if "unread" in point.options:
         limit += GRACE
@@ -491,7 +572,7 @@ def check_unread(point, world):
         what = holds(e, world.protocol.sums) if is_alive(e) else "nothing"
         paused = is_alive(e) and journal(e)["state"]["paused"]
         state = {"old": "untouched", "new": "committed"}.get(what, "partial")
-        if paused and "hold" in point.options:
+        if paused and is_held(point):
             state = "partial"  # as far as the push can know, which may have got no answer
         asleep = bool(world.protocol.before)  # what misses memory stays paused
         said[e.url] = (state, paused and (state == "partial" or point.kind == "freeze" or asleep))
@@ -509,23 +590,23 @@ def check_told(point, world, done):
     check(rc in allowed or (rc == 9 and mixed and 0 not in allowed)
           or (rc == 9 and point.kind == "die"),
           "exit status %d, not one of %s: %s" % (rc, sorted(allowed), done), rc == 10)
-    check(rc == 9 or rc == 0 or not mixed or point.step in ("update_weight_version",),
+    check(rc == 9 or rc == 0 or not mixed or point.role in ("update_weight_version",),
           "one is updated and another not, and the exit status is %d: %s" % (rc, done))
     if rc == 0:
         check(end["ok"] and states == {"committed"}, "exit status 0: %s" % done)
-        if point.step == "destroy_weights_update_group" and point.kind not in ("slow", "garbage"):
+        if point.role == "destroy_weights_update_group" and point.kind not in ("slow", "garbage"):
             check(victim in done.stderr,
                   "nothing is said of an endpoint that did not leave: %s" % done)
     else:
         error = end["error"]
         text = json.dumps(error)
         # In a group that breaks, whoever noticed it first may be named.
-        urls = [e.url for e in world.endpoints] if point.step.startswith("wire/") else [victim]
+        urls = [e.url for e in world.endpoints] if point.role.startswith("wire/") else [victim]
         check(any(url in text for url in urls) or
-              (point.step.startswith("wire/") and "the peer at" in text),
+              (point.role.startswith("wire/") and "the peer at" in text),
               "the message does not name %s: %s" % (victim, text))
-        phases = PHASES.get(point.step, "transfer").split()
-        if point.step == "wire/connect" and "init_weights_update_group" not in point.protocol.steps:
+        phases = PHASES.get(point.role, "transfer").split()
+        if point.role == "wire/connect" and not point.protocol.joins:
             phases.append("transfer")  # no answer says that an endpoint has joined
         check(error["phase"] in phases or (point.kind in ("die", "freeze") and error["phase"]),
               "phase %s, not %s: %s" % (error["phase"], phases, text))
@@ -576,12 +657,17 @@ def follow(point, world):
         time.sleep(1)
     check(done.rc == 0, "the next push: %s" % done)
     check_good(world, "after the next push",
-               point.step == "destroy_weights_update_group" and point.kind == "refuse")
+               point.role == "destroy_weights_update_group" and point.kind == "refuse")
+
+
+def is_held(point):
+    """A vLLM with incomplete weights would end at the first prompt: a push refuses to resume it."""
+    return "hold" in point.options or point.protocol.is_vllm
 
 
 def held(point):
     """Without it, a partially updated endpoint stays paused."""
-    return [] if "hold" in point.options else ["--on-partial", "resume"]
+    return [] if is_held(point) else ["--on-partial", "resume"]
 
 
 def limits(seconds):
@@ -612,7 +698,7 @@ def after_kill(point, world):
     """Nobody could tidy up: repair does, and once more changes nothing."""
     # The record says of memory that was being woken that it is back, and here it may not be.
     again = "again" in point.options and world.records() \
-        and point.step != "resume_memory_occupation"
+        and point.role != "resume_memory_occupation"
     if again:
         done = world.ctl("repair", "--again", limit="60s")
         check(done.rc == 0, "repair --again: %s" % done)
@@ -721,7 +807,7 @@ def run_act(point, world):
     check_claims(point, world, claims_of(done, world), "its end")
     held_now = {holds(e, world.protocol.sums) for e in world.endpoints}
     check(done.rc or len(held_now) == 1, "exit status 0, and they hold %s" % held_now)
-    check(done.rc or point.step != "weights_checker" or held_now == {"new"},
+    check(done.rc or point.role != "weights_checker" or held_now == {"new"},
           "verified, and they hold %s" % held_now)
 
 

@@ -19,12 +19,14 @@ import lib
 SOAK = int(os.environ.get("SOAK_POINTS") or "0")
 SEED = int(os.environ.get("SOAK_SEED")
            or secrets.randbelow(1 << 31)) if SOAK else int(os.environ.get("FAULT_SEED", "7"))
-COUNT = SOAK or int(os.environ.get("FAULT_POINTS", "440"))
+COUNT = SOAK or int(os.environ.get("FAULT_POINTS", "570"))
 # What once failed and is not among what every step and kind meets.
 ALWAYS = ["single/wire.payload:1/wrong-length/0", "hash/continue_generation:1/die/0/restart",
           "scatter/pause_generation:1/drop/1", "update/pause_generation:1/garbage/0",
           "session/begin_weight_update:2/late/0", "asleep/resume_memory_occupation:1/refuse/1",
-          "scatter/wire.store:1/garbage/0", "receive/receive_weights:1/freeze/1"]
+          "scatter/wire.store:1/garbage/0", "receive/receive_weights:1/freeze/1",
+          "vllm/finish_weight_update:1/rival/1", "vllm-0.20/update_weights:2/drop/0",
+          "vllm-disk/collective_rpc:4/die/0"]
 SECONDS, JOBS = 1800, int(os.environ.get("FAULT_JOBS", "8"))
 
 
@@ -33,13 +35,13 @@ def choose(points, chance):
     always = [fault_lib.Point.parse(p, fault_lib.PROTOCOLS) for p in ALWAYS]
     always += fault_lib.boundary_points(fault_lib.PROTOCOLS)
     chance.shuffle(points)
-    met, first, rest = {(p.step, p.kind) for p in always}, [], []
+    met, first, rest = {(p.role, p.kind) for p in always}, [], []
     for p in points:
-        (rest if (p.step, p.kind) in met else first).append(p)
-        met.add((p.step, p.kind))
+        (rest if (p.role, p.kind) in met else first).append(p)
+        met.add((p.role, p.kind))
     drawn = [fault_lib.add_options(p, chance) for p in (first + rest)[:max(0, COUNT - len(always))]]
     chosen = (always + drawn)[:COUNT]
-    return chosen, "%d of %d" % (len({(p.step, p.kind) for p in chosen}), len(met))
+    return chosen, "%d of %d" % (len({(p.role, p.kind) for p in chosen}), len(met))
 
 
 def draw(points, chance):
