@@ -226,6 +226,7 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 		e->disconnected = e->timed_out = e->slept = e->staged = false;
 		e->paused_since = e->paused_ns = 0;
 		e->asleep = 0;
+		e->may_finish = e->holds_parts = false;
 		e->message[0] = 0;
 	}
 	p->run.failed_why = NULL;

@@ -8,6 +8,7 @@
  *   two-phase         POST /complete_weights_update {"group_name","flush_cache":false,
  *                     "run_post_process_weights":false,"transport":"nccl_broadcast"}
  *   two-phase-flat    the same with "load_format":"flattened_bucket"
+ *   transfer          POST /finish_weight_update {}, if the workers say that one is open
  *   disk              none: the server was not asked to load the checkpoint yet
  *
  * wsync-endpoint drops a two-phase update without loading it: POST /discard_weights_update, with
@@ -19,17 +20,19 @@
 #include "journal_core.h"
 
 #include "endpoint_call.h"
+#include "vllm_workers.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static const char *const names[] = { "",          "session",        "processing",
-	                             "two-phase", "two-phase-flat", "disk" };
+	                             "two-phase", "two-phase-flat", "transfer", "disk" };
 static const char *const paths[] = { "",
 	                             "/end_weight_update",
 	                             "/post_process_weights",
 	                             "/complete_weights_update",
 	                             "/complete_weights_update",
+	                             "", /* ws_vllm_end_updates */
 	                             "" };
 
 const char *ws_open_update_name(enum ws_open_update open_update)
@@ -115,14 +118,46 @@ static bool has_ended(struct ws_endpoint_call *call, const struct ws_journal_end
 	return !asked || ok || ws_endpoint_said_no(&why);
 }
 
+/* Clears `open_update` of vLLMs that are in no update now. */
+static int end_transfers(struct ws_http *http, struct ws_journal_endpoint *those, size_t n,
+                         ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
+{
+	struct ws_endpoint_answer *answers = calloc(n + 1, sizeof *answers);
+	const char **urls = calloc(n + 1, sizeof *urls);
+	struct ws_err why = WS_ERR_INIT;
+	size_t k = 0;
+	int rc = answers && urls ? 0 : ws_oom(err);
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		if (those[i].open_update == WS_UPDATE_TRANSFER)
+			urls[k++] = those[i].url;
+	const struct ws_call to = { http, urls, k, until, cancel, NULL };
+	if (k && ws_vllm_end_updates(&to, answers, &why) && why.code == WS_ECANCELLED) {
+		if (err)
+			*err = why;
+		rc = -1;
+	}
+	for (size_t i = n; rc == 0 && k && i-- > 0;)
+		if (those[i].open_update == WS_UPDATE_TRANSFER) {
+			const struct ws_err *said = &answers[--k].err;
+			if (said->code == WS_OK || ws_endpoint_said_no(said))
+				those[i].open_update = WS_UPDATE_NONE;
+		}
+	free(answers);
+	free(urls);
+	return rc;
+}
+
 int ws_journal_end_updates(struct ws_http *http, struct ws_journal_endpoint *those, size_t n,
                            const char *group, ws_deadline until, const struct ws_cancel *cancel,
                            bool *loaded, struct ws_err *err)
 {
 	struct ends e = { .those = those, .n = n };
-	const int rc = send_ends(http, &e, group, until, cancel, err);
+	const int rc = end_transfers(http, those, n, until, cancel, err) ||
+	                               send_ends(http, &e, group, until, cancel, err) ?
+	                       -1 :
+	                       0;
 	for (size_t i = 0; rc == 0 && i < n; i++)
-		if (those[i].open_update &&
+		if (those[i].open_update && those[i].open_update != WS_UPDATE_TRANSFER &&
 		    has_ended(&e.calls[i], &those[i], loaded ? &loaded[i] : NULL))
 			those[i].open_update = WS_UPDATE_NONE;
 	free_ends(&e);
@@ -167,6 +202,10 @@ void ws_journal_leave_group(struct ws_http *http, struct ws_journal_endpoint *th
 	struct ws_endpoint_answer *answers = calloc(n + 1, sizeof *answers);
 	const char **urls = calloc(n + 1, sizeof *urls);
 	size_t k = 0;
+	/* A vLLM cannot leave inside an update. Its next join replaces the group. */
+	for (size_t i = 0; i < n; i++)
+		if (those[i].open_update == WS_UPDATE_TRANSFER)
+			those[i].grouped = false;
 	for (size_t i = 0; answers && urls && *group && i < n; i++)
 		if (those[i].grouped)
 			urls[k++] = those[i].url;

@@ -167,8 +167,8 @@ static int go_on(const struct ws_err *why, struct ws_err *err)
  * join replaces the group. */
 static bool may_not_leave(const struct repair *r, size_t i)
 {
-	return r->answers[i].state == WS_PARTIAL && !r->infos[i].gloo_worker &&
-	       ws_lineage_family(r->infos[i].lineage) == WS_FAMILY_VLLM;
+	return r->entry->record.endpoints[i].open_update == WS_UPDATE_TRANSFER &&
+	       !r->infos[i].gloo_worker;
 }
 
 static bool is_grouped(const struct repair *r, size_t i)

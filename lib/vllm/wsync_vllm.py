@@ -297,12 +297,10 @@ class WorkerExtension:
     """Its methods become methods of vLLM's workers, for POST /collective_rpc."""
 
     def wsync_describe(self):
-        """Shows a sender that this extension is loaded, and whether an update has begun that is
-        not finished. Only plain types: a TorchVersion would end the thread of vLLM that sends the
-        replies."""
+        """Shows a sender that this extension is loaded. Only plain types: a TorchVersion would end
+        the thread of vLLM that sends the replies."""
         return {"version": VERSION, "torch": str(torch.__version__),
-                "rank": self.vllm_config.parallel_config.rank,
-                "updating": bool(getattr(self, "_weight_update_active", False))}
+                "rank": self.vllm_config.parallel_config.rank}
 
     def wsync_leave(self):
         """Leaves the sender's group, as /shutdown_weight_transfer_engine does since vLLM 0.32."""

@@ -206,20 +206,57 @@ posts() {
 	expect_journal "$url" 's["paused"]' True
 }
 
-@test "an update in which a push was cut off is finished, and begun anew" {
+@test "an update in which a push was killed is finished, and begun anew" {
 	models
 	as_loaded 2
 	local v
 	for v in 0.24 0.33; do
 		vllm "at-$v" "$v" --tp 2
-		curl -sS -X POST "$url/pause" >/dev/null
-		curl -sS -d '{}' "$url/start_weight_update" >/dev/null
-		try wsync-push m -e "$url" --include '*norm*'
-		expect_status 5
-		err_has "an earlier push was cut off inside an update"
+		local direct=$url
+		proxy "$url" pass 'kept[path] = kept.get(path, 0) + 1
+if path == "/update_weights" and kept[path] == 2:
+	__import__("os").kill(int(open("push.pid").read()), 9)'
+		start push bash -c 'echo $$ >push.pid
+			exec wsync-push m -e "$0" --bucket-size 8KiB' "$url"
+		finished push 137
+		[[ $(posts "$direct") == *start_weight_update*update_weights ]] ||
+			explain "$(posts "$direct")"
 		try wsync-push m -e "$url"
 		expect_status 0
-		expect_sums "$url" "$of_m"
+		expect_sums "$direct" "$of_m"
+	done
+}
+
+@test "an update that somebody else has begun is not ended" {
+	models
+	as_loaded 2
+	vllm one 0.33 --tp 2
+	curl -sS -X POST "$url/pause" >/dev/null
+	curl -sS -d '{}' "$url/start_weight_update" >/dev/null
+	try wsync-push m -e "$url"
+	expect_status 5
+	err_has "it is inside an update that no push recorded here has begun"
+	expect_journal "$url" 's["paused"]' True
+	curl -sS -X POST "$url/finish_weight_update" >/dev/null
+	try wsync-push m -e "$url"
+	expect_status 0
+	expect_sums "$url" "$of_m"
+}
+
+@test "layers forget what a failed update left there, before they get all parts" {
+	models
+	as_loaded 1
+	local v k
+	for v in 0.24 0.33; do
+		for k in 3 4 5; do
+			vllm "at-$v-$k" "$v" --fault "drop:update_weights:$k"
+			try wsync-push m -e "$url" --bucket-size 1KiB --json
+			expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
+				"[('partial', True)]"
+			try wsync-push m -e "$url" --bucket-size 1KiB
+			expect_status 0
+			expect_sums "$url" "$of_m"
+		done
 	done
 }
 

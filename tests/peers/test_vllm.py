@@ -69,6 +69,24 @@ def spoiled(family, name, shape):
     return [path + "/model.safetensors", path + "/more.safetensors"]
 
 
+def torn(family):
+    """Seed 2's checkpoint, and a tensor that vLLM does not know between the q and k of layer 1."""
+    path = lib.scratch("vllm-%s.torn" % family)
+    shutil.copytree(make(family, 2), path)
+    header, data = {}, bytearray()
+    for name, _, shape, raw in vllm_server.tensors(make(family, 2)):
+        more = [("model.layers.1.self_attn.strange.weight", "U8", [64], bytes(64))]
+        for name, dtype, shape, raw in [(name, "BF16", shape, raw)] + (
+                more if name.endswith("layers.1.self_attn.q_proj.weight") else []):
+            header[name] = {"dtype": dtype, "shape": shape,
+                            "data_offsets": [len(data), len(data) + len(raw)]}
+            data += raw
+    with open(path + "/model.safetensors", "wb") as f:
+        text = json.dumps(header).encode()
+        f.write(struct.pack("<Q", len(text)) + text + data)
+    return path
+
+
 # ---- cases: pairs is what the servers are, the first one at tp 1
 
 suite = lib.Suite()
@@ -142,7 +160,9 @@ class Proxy:
         running = lib.Running([self], list(argv[:1]), *argv[1:])
         with open(self.pid, "w") as f:
             f.write(str(running.child.pid))
-        return running.wait()
+        done = running.wait()
+        os.unlink(self.pid)  # from now on it only passes on
+        return done
 
 
 @suite.case("kill -9 at every request: repair says what is true, and the next push ends it")
@@ -153,21 +173,21 @@ def killed(pairs):
         at = "%s, %s" % (path, when)
         proxy = Proxy(server, path, when)
         done = proxy.kill(make(pair.family, 2), "--bucket-size", "128KiB", "--weight-version", "k")
-        lib.stop(proxy.child)
-        proxy = Proxy(server, "/nothing", "before")
         assert done.rc == -signal.SIGKILL, "%s: %s" % (at, done)
-        lib.await_true(lambda: server.get("/is_paused")[0] == 200, "an idle engine")
+        # also releases a worker that waits for the dead sender's store
         told = lib.run_program("wsync-ctl", ["repair", "--json"], [])
+        lib.await_true(lambda: is_served(server), "an idle engine")
         repaired = [e for e in told.events if e["type"] == "endpoint"]
         print("# %s: repair %d %s" % (at, told.rc, [(e["state"], e["paused"]) for e in repaired]))
         if not is_paused(server):  # it computes: only whole weights may
             held = logprobs(server)
             assert held in (pair.fresh[1], pair.fresh[2]), "%s: it computes anything" % at
         assert is_paused(server) or not any(e["state"] == "partial" for e in repaired), told
-        lib.stop(proxy.child)
-        assert lib.run_program("wsync-ctl", ["repair", "--forget", "--json"], []).rc == 0
-        pair.push(server, 1, "--verify", "hash")
+        done = lib.push([proxy], [make(pair.family, 1)], "--verify", "hash")
+        assert done.rc == 0, "%s: %s" % (at, done)
+        pair.check(server, 1)
         assert not is_paused(server)
+        lib.stop(proxy.child)
 
 
 @suite.case("a sender that is killed in the middle of a broadcast: 500, and the server goes on")
@@ -177,6 +197,7 @@ def cut_off(pairs):
     paths = spoiled(pair.family, "huge", [2 << 30])
     running = lib.Running([server], paths, "--verify", "none", "--bucket-size", "64KiB",
                           "--load-format", "none")
+    lib.await_true(lambda: is_paused(server), "the pause, after the join")
     lib.await_true(lambda: not is_served(server), "the update")
     time.sleep(0.3)
     running.child.kill()
@@ -196,6 +217,18 @@ def is_served(server):
         return server.get("/weight_info", seconds=1)[0] == 200
     except OSError:
         return False
+
+
+@suite.case("an update that fails between parts of a layer does not spoil the next one")
+def parts(pairs):
+    pair = pairs[0]
+    server, source = pair.servers[0], torn(pair.family)
+    for how in ([], ["--backend", "disk"]):
+        done = lib.push([server], [source], "--verify", "none", "--bucket-size", "1KiB")
+        assert done.rc == 5 and state_of(done) == [("partial", True)], done
+        pair.push(server, 2, "--bucket-size", "1KiB", *how)
+        assert not is_paused(server)
+        pair.push(server, 1)
 
 
 @suite.case("a server that answers nothing: the deadline and 2 s")

@@ -30,6 +30,7 @@ extern "C" {
 enum ws_open_update {
 	WS_UPDATE_NONE, WS_UPDATE_SESSION, WS_UPDATE_PROCESSING, WS_UPDATE_TWO_PHASE,
 	WS_UPDATE_TWO_PHASE_FLAT,
+	WS_UPDATE_TRANSFER, /* vLLM's, between start and finish */
 	WS_UPDATE_DISK, /* the server knows nothing of it: a checkpoint that waits to be loaded */
 	WS_N_OPEN_UPDATES
 };

@@ -35,6 +35,8 @@ void ws_serve_vllm_close(struct ws_serve_vllm *v)
 		free(v->unread[i]);
 	if (v)
 		ws_json_free(v->last);
+	if (v)
+		free(v->kept);
 	free(v);
 }
 

@@ -3,7 +3,8 @@
  *
  *   reload_weights   loads the checkpoint in kwargs.weights_path, as the server sees it
  *   get_supported_tasks, check_health   ["generate"] and null
- *   wsync_describe   of wsync's worker extension: {"version","torch","rank","updating"}
+ *   __getattr__      of _weight_update_active, since 0.21: an update was started and not finished
+ *   wsync_describe   of wsync's worker extension: {"version","torch","rank"}
  *   wsync_leave      of wsync's worker extension: leaves the group with the trainer
  *
  * Other methods of vLLM's workers do not exist here. */
@@ -45,12 +46,18 @@ static void write_results(struct ws_serve_call *c, ws_serve_vllm_result *write)
 
 static void write_description(const struct ws_serve_call *c, struct ws_jw *jw, unsigned rank)
 {
+	(void)c;
 	ws_jw_object(jw, NULL);
 	ws_jw_int(jw, "version", 1);
 	ws_jw_str(jw, "torch", "2.13.0+cpu");
 	ws_jw_uint(jw, "rank", rank);
-	ws_jw_bool(jw, "updating", c->serve->vllm->active);
 	ws_jw_end_object(jw);
+}
+
+static void write_active(const struct ws_serve_call *c, struct ws_jw *jw, unsigned rank)
+{
+	(void)rank;
+	ws_jw_bool(jw, NULL, c->serve->vllm->active);
 }
 
 static void write_tasks(const struct ws_serve_call *c, struct ws_jw *jw, unsigned rank)
@@ -72,6 +79,20 @@ static void describe(struct ws_serve_call *c)
 static void list_tasks(struct ws_serve_call *c)
 {
 	write_results(c, write_tasks);
+}
+
+static void get_attribute(struct ws_serve_call *c)
+{
+	const char *name = ws_json_string(ws_json_first(ws_json_get(c->body, "args")));
+	char text[160];
+	if (!ws_serve_vllm_has(c, WS_IN_VLLM_0_20) &&
+	    name && strcmp(name, "_weight_update_active") == 0) {
+		write_results(c, write_active);
+		return;
+	}
+	snprintf(text, sizeof text, "'Worker' object has no attribute '%.80s'",
+	         name ? name : "");
+	ws_serve_vllm_worked(c, text);
 }
 
 static void check_health(struct ws_serve_call *c)
@@ -134,6 +155,7 @@ static const struct method {
 	{ "reload_weights", false, true, reload },
 	{ "get_supported_tasks", false, false, list_tasks },
 	{ "check_health", false, false, check_health },
+	{ "__getattr__", false, false, get_attribute },
 	{ "wsync_describe", true, false, describe },
 	{ "wsync_leave", true, false, leave },
 };

@@ -5,7 +5,9 @@
  * A start takes the weights away from every module. A module that gets all of its weights is
  * loaded. At the finish, a module that got none takes its old weights back, and one that got a part
  * is loaded from memory of which that part was written: the rest is garbage. No answer says so.
- * After a failed update the modules have no weights until an update of the whole model. */
+ * After a failed update the modules have no weights until an update of the whole model. A module
+ * that had got a part then keeps it, and counts it again in the next update: it is full before its
+ * last part arrives, which is dropped. Only a finish makes modules forget. */
 #include "serve_vllm.h"
 
 #include "serve_lineage.h"
@@ -21,14 +23,6 @@ void ws_serve_vllm_begin(struct ws_serve *s)
 	pthread_mutex_unlock(&s->lock);
 	s->vllm->active = true;
 }
-
-void ws_serve_vllm_abandon(struct ws_serve *s)
-{
-	s->vllm->active = false;
-	s->vllm->broken = true;
-}
-
-/* ---- the end ---- */
 
 static bool came(const struct ws_serve *s, size_t part)
 {
@@ -46,6 +40,46 @@ static bool same_module(const struct ws_param *a, const struct ws_param *b)
 	const size_t n = module_length(a);
 	return module_length(b) == n && memcmp(a->name, b->name, n) == 0;
 }
+
+/* Returns the end of the module that begins with param `first`. */
+static size_t module_end(const struct ws_layout *l, size_t first)
+{
+	size_t end = first + 1;
+	while (end < ws_layout_param_count(l) &&
+	       same_module(ws_layout_param(l, first), ws_layout_param(l, end)))
+		end++;
+	return end;
+}
+
+/* How many parts the params [first, end) have, and how many of them came. */
+static size_t count_parts(const struct ws_serve *s, size_t first, size_t end, size_t *n_came)
+{
+	size_t all = 0;
+	*n_came = 0;
+	for (size_t i = first; i < end; i++) {
+		const struct ws_param *p = ws_layout_param(s->model->layout, i);
+		for (size_t k = 0; k < p->n_parts && !p->tied_to; k++, all++)
+			*n_came += came(s, p->first + k);
+	}
+	return all;
+}
+
+void ws_serve_vllm_abandon(struct ws_serve *s)
+{
+	struct ws_serve_vllm *v = s->vllm;
+	const struct ws_layout *l = s->model ? s->model->layout : NULL;
+	const size_t n = l ? ws_layout_param_count(l) : 0;
+	v->active = false;
+	v->broken = true;
+	if (!v->kept)
+		v->kept = calloc(n + 1, sizeof *v->kept);
+	for (size_t i = 0, end, n_came; v->kept && i < n; i = end) {
+		end = module_end(l, i);
+		v->kept[i] |= count_parts(s, i, end, &n_came) > n_came && n_came;
+	}
+}
+
+/* ---- the end ---- */
 
 static void fill_with_garbage(struct ws_serve_model *m, const struct ws_part *part)
 {
@@ -80,15 +114,26 @@ static void spoil_part(struct ws_serve *s, size_t i)
 	ws_serve_mark_dirty(s);
 }
 
+static void spoil_last(struct ws_serve *s, size_t first, size_t end)
+{
+	for (size_t i = end; i-- > first;) {
+		const struct ws_param *p = ws_layout_param(s->model->layout, i);
+		if (p->tied_to || !p->n_parts)
+			continue;
+		spoil_part(s, p->first + p->n_parts - 1);
+		return;
+	}
+}
+
 /* Params [first, end) are those of one module. Returns whether all of its parts came. */
 static bool end_module(struct ws_serve *s, size_t first, size_t end)
 {
 	const struct ws_layout *l = s->model->layout;
-	size_t all = 0, n = 0;
-	for (size_t i = first; i < end; i++) {
-		const struct ws_param *p = ws_layout_param(l, i);
-		for (size_t k = 0; k < p->n_parts && !p->tied_to; k++, all++)
-			n += came(s, p->first + k);
+	size_t n;
+	const size_t all = count_parts(s, first, end, &n);
+	if (s->vllm->kept && s->vllm->kept[first]) {
+		s->vllm->kept[first] = false;
+		spoil_last(s, first, end);
 	}
 	for (size_t i = first; i < end && n && n < all; i++) {
 		const struct ws_param *p = ws_layout_param(l, i);
@@ -105,9 +150,7 @@ void ws_serve_vllm_end(struct ws_serve *s)
 	const size_t n = l ? ws_layout_param_count(l) : 0;
 	bool whole = true;
 	for (size_t i = 0, end; i < n; i = end) {
-		end = i + 1;
-		while (end < n && same_module(ws_layout_param(l, i), ws_layout_param(l, end)))
-			end++;
+		end = module_end(l, i);
 		whole &= end_module(s, i, end);
 	}
 	s->vllm->active = false;

@@ -476,9 +476,38 @@ static int load(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
+static bool holds_parts(const struct push_endpoint *e)
+{
+	return e->holds_parts;
+}
+
+/* Layers of a vLLM that an earlier update left with some parts are only right after the second
+ * load (push_in_step.c). */
+static int load_first(struct ws_push *p, struct ws_err *err)
+{
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
+	struct push_request r;
+	bool any = false;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		any = any || holds_parts(&p->to.endpoints[i]);
+	if (!any)
+		return 0;
+	int rc = push_request_open(p, &r, "/collective_rpc", err);
+	if (rc == 0) {
+		write_reload(p, &r.w);
+		r.changes = true;
+		rc = push_request_ask(p, &r, holds_parts, until, p->opts.cancel, err);
+	}
+	for (size_t i = 0; rc && i < p->opts.n_endpoints; i++)
+		if (strcmp(err->endpoint, p->to.endpoints[i].url) == 0)
+			push_vllm_hint(p, i, err);
+	push_request_close(p, &r);
+	return rc;
+}
+
 static int transfer(struct ws_push *p, struct ws_err *err)
 {
-	return push_scope_begin(p, err) || load(p, err) || push_scope_end(p, err) ? -1 : 0;
+	return push_scope_begin(p, err) || load_first(p, err) || load(p, err) || push_scope_end(p, err) ? -1 : 0;
 }
 
 /* ---- staged checkpoints ---- */

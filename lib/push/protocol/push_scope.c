@@ -15,9 +15,10 @@
  *                                  The same for slime's servers, with compressed-tensors only.
  *
  * A scope that was begun is always ended: a server that never gets the end refuses every later
- * update, and cannot compute with its weights. Except vLLM's: the end would make incomplete layers
- * those that it computes with. Its next start begins anew. */
+ * update, and cannot compute with its weights. A vLLM of which something was sent stays paused. */
 #include "push_protocol.h"
+
+#include "vllm_workers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -86,9 +87,10 @@ static void take_answer(struct ws_push *p, size_t i, enum push_side side)
 		const bool open =
 			code == WS_OK || (e->sent && !ws_endpoint_said_no(&p->to.errs[i]));
 		push_target_event(&e->weights, open ? PUSH_SCOPE_OPENED : PUSH_SCOPE_DROPPED);
-		/* Packed weights were made loadable, or vLLM's layers were emptied: the server
-		 * cannot compute with them until they are loaded. */
-		if (open && (p->to.infos[i].quantization[0] || wants_transfer(e)))
+		/* Packed weights were made loadable: the server cannot compute with them until
+		 * they are loaded. The layers of a vLLM have no values now, but the end gives
+		 * them back while nothing was sent. */
+		if (open && p->to.infos[i].quantization[0] && !wants_transfer(e))
 			push_target_event(&e->weights, PUSH_VALUES_LOST);
 	} else if (code == WS_OK) {
 		push_target_event(&e->weights, PUSH_SCOPE_CLOSED);
@@ -157,11 +159,11 @@ static void write_scope(struct ws_push *p, size_t kind, enum push_side side, str
 	}
 }
 
-/* Sends the request of one kind of scope to all endpoints that expect it. */
-static int send_scope(struct ws_push *p, size_t kind, enum push_side side, ws_deadline until,
+/* Sends the request of one kind of scope to the endpoints that expect it. */
+static int send_scope(struct ws_push *p, size_t kind, enum push_side side,
+                      bool (*wanted)(const struct push_endpoint *), ws_deadline until,
                       const struct ws_cancel *cancel, struct ws_err *err)
 {
-	bool (*wanted)(const struct push_endpoint *) = scopes[kind].wanted[side];
 	struct push_request r;
 	if (!any_wants(p, wanted))
 		return 0;
@@ -191,57 +193,37 @@ enum push_scope push_scope_of(const struct ws_push *p, size_t i)
 	               PUSH_SCOPE_NONE;
 }
 
-/* A vLLM refuses to start while an update is open in which an earlier push was cut off. That one is
- * finished first, which makes incomplete layers those that the server has: so this push must send
- * everything. */
-static int finish_left_open(struct ws_push *p, ws_deadline until, struct ws_err *err)
+static bool holds_parts(const struct push_endpoint *e)
 {
-	bool any = false;
-	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		struct push_endpoint *e = &p->to.endpoints[i];
-		if (!wants_transfer(e) || !e->left_open)
-			continue;
-		if (!p->from.all_names) {
-			ws_err_set(err, WS_EREFUSED, "%s: an earlier push was cut off inside an "
-			           "update, so its weights are incomplete", e->url);
-			ws_err_hint(err, "push all tensors, without {include} and {exclude}");
-			return ws_err_where(err, NULL, e->url);
-		}
-		push_target_event(&e->weights, PUSH_SCOPE_OPENED);
-		push_target_event(&e->weights, PUSH_VALUES_LOST);
-		e->left_open = false;
-		any = true;
-	}
-	return any ? send_scope(p, TRANSFER, END, until, p->opts.cancel, err) : 0;
+	return e->holds_parts && in_transfer(e);
 }
 
-/* Without the worker extension only the refusal tells it. One worker is still in step then. */
-static bool hears_of_left_open(struct ws_push *p)
+static bool was_finished(const struct push_endpoint *e)
 {
-	bool any = false;
-	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		struct push_endpoint *e = &p->to.endpoints[i];
-		e->left_open = wants_transfer(e) && p->to.members[i].ranks == 1 &&
-		               strstr(p->to.errs[i].msg, "already active");
-		any = any || e->left_open;
-	}
-	return any;
+	return e->holds_parts && wants_transfer(e) && !e->weights.scope_open;
 }
 
+/* A finish makes layers forget the parts that a failed update left there (push_in_step.c). Nothing
+ * was sent yet, so all others get their values back. */
 static int begin_transfer(struct ws_push *p, ws_deadline until, struct ws_err *err)
 {
-	if (finish_left_open(p, until, err))
-		return -1;
-	if (send_scope(p, TRANSFER, BEGIN, until, p->opts.cancel, err) == 0)
-		return 0;
+	const struct ws_cancel *cancel = p->opts.cancel;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		p->to.endpoints[i].holds_parts =
+			push_may_hold_parts(p, i) && !p->to.endpoints[i].left_open;
+	if (push_finish_left_open(p, until, err))
+		return -1;
+	int rc = send_scope(p, TRANSFER, BEGIN, wants_transfer, until, cancel, err);
+	if (rc == 0 && any_wants(p, holds_parts))
+		rc = send_scope(p, TRANSFER, END, holds_parts, until, cancel, err) ||
+		                     send_scope(p, TRANSFER, BEGIN, was_finished, until,
+		                                cancel, err) ?
+		             -1 :
+		             0;
+	for (size_t i = 0; rc && i < p->opts.n_endpoints; i++)
 		if (strcmp(err->endpoint, p->to.endpoints[i].url) == 0)
 			push_vllm_hint(p, i, err);
-	if (!hears_of_left_open(p) || finish_left_open(p, until, err) ||
-	    send_scope(p, TRANSFER, BEGIN, until, p->opts.cancel, err))
-		return -1;
-	*err = (struct ws_err)WS_ERR_INIT;
-	return 0;
+	return rc;
 }
 
 int push_scope_begin(struct ws_push *p, struct ws_err *err)
@@ -253,7 +235,8 @@ int push_scope_begin(struct ws_push *p, struct ws_err *err)
 	for (size_t kind = 0; kind < N_SCOPES; kind++) {
 		const int rc = kind == TRANSFER ?
 		                       begin_transfer(p, until, err) :
-		                       send_scope(p, kind, BEGIN, until, p->opts.cancel, err);
+		                       send_scope(p, kind, BEGIN, scopes[kind].wanted[BEGIN],
+		                                  until, p->opts.cancel, err);
 		if (rc) {
 			push_others_refused(p, err);
 			return -1;
@@ -268,7 +251,8 @@ int push_scope_end(struct ws_push *p, struct ws_err *err)
 	const int64_t start = ws_now_ns();
 	int rc = 0;
 	for (size_t kind = 0; kind < N_SCOPES && rc == 0; kind++)
-		rc = send_scope(p, kind, END, until, p->opts.cancel, err);
+		rc = send_scope(p, kind, END, scopes[kind].wanted[END], until, p->opts.cancel,
+		                err);
 	push_applied(p, ws_now_ns() - start);
 	return rc;
 }
@@ -283,19 +267,39 @@ static void note_not_ended(struct ws_push *p, size_t i)
 		          p->to.errs[i].msg);
 }
 
+/* A vLLM ends its update itself when a request fails; then its layers stay empty. */
+static void undo_transfer(struct ws_push *p, ws_deadline until)
+{
+	struct ws_endpoint_answer *answers = p->to.call.answers;
+	const size_t n = push_select(p, in_transfer);
+	const struct ws_call to = push_call_made(p, until, NULL);
+	if (n)
+		ws_vllm_end_updates(&to, answers, NULL);
+	for (size_t k = 0; k < n; k++) {
+		const size_t i = p->to.call.index[k];
+		const struct push_weights *w = &p->to.endpoints[i].weights;
+		const bool ended = answers[k].err.code == WS_OK, finished = ended && answers[k].sent;
+		if (!finished)
+			push_target_event(w, PUSH_VALUES_LOST);
+		if (ended)
+			push_target_event(w, finished ? PUSH_SCOPE_CLOSED : PUSH_SCOPE_DROPPED);
+		p->to.errs[i] = answers[k].err;
+		if (!ended)
+			note_not_ended(p, i);
+	}
+}
+
 void push_scope_undo(struct ws_push *p)
 {
 	const ws_deadline until = push_cleanup_deadline(p, UNDO_NS);
-	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (wants_transfer(&p->to.endpoints[i]))
-			push_target_event(&p->to.endpoints[i].weights, PUSH_SCOPE_DROPPED);
 	for (size_t kind = 0; kind < TRANSFER; kind++) {
 		bool (*wanted)(const struct push_endpoint *) = scopes[kind].wanted[END];
-		send_scope(p, kind, END, until, NULL, NULL);
+		send_scope(p, kind, END, wanted, until, NULL, NULL);
 		/* Read the answers before the next kind replaces them. A server that refuses has
 		 * ended the update, or never began. A silent server may still begin. */
 		for (size_t i = 0; i < p->opts.n_endpoints; i++)
 			if (wanted(&p->to.endpoints[i]))
 				note_not_ended(p, i);
 	}
+	undo_transfer(p, until);
 }

@@ -15,8 +15,8 @@
  * when all its parts have come, within one session. Of a part alone, vLLM confirms everything, and
  * the rest of the layer has random values (vLLM 0.32): such a plan is refused before the pause.
  *
- * After a start, a server without the finish dies of the first prompt. So it stays paused after a
- * failure, until the next push has sent everything. With more than one worker, a failed request
+ * After a start, a server without the finish dies of the first prompt. So after a failure it gets
+ * the finish, and stays paused if anything was sent, until a push has sent everything. With more than one worker, a failed request
  * leaves answers behind, which vLLM takes for those of later requests (0.32): only a restart
  * helps. */
 #include "push_protocol.h"
@@ -101,6 +101,38 @@ static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 			push_vllm_hint(p, i, err);
 	if (rc == 0)
 		push_moved_emit(p, k, &m);
+	push_request_close(p, &r);
+	return rc;
+}
+
+/* Before 0.21 each request is an update of its own: one of no tensors makes layers forget the parts
+ * that a failed one left there (push_in_step.c). */
+static bool holds_parts(const struct push_endpoint *e)
+{
+	return e->holds_parts && e->scope == PUSH_SCOPE_NONE;
+}
+
+static int begin(struct ws_push *p, struct ws_err *err)
+{
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
+	struct push_request r;
+	bool any = false;
+	if (push_scope_begin(p, err))
+		return -1;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		any = any || holds_parts(&p->to.endpoints[i]);
+	if (!any)
+		return 0;
+	int rc = push_request_open(p, &r, "/update_weights", err);
+	if (rc == 0) {
+		ws_jw_object(&r.w, "update_info");
+		push_write_names(&r.w, NULL, 0);
+		ws_jw_array(&r.w, "dtype_names");
+		ws_jw_end_array(&r.w);
+		push_write_shapes(&r.w, NULL, 0);
+		ws_jw_end_object(&r.w);
+		rc = push_request_ask(p, &r, holds_parts, until, p->opts.cancel, err);
+	}
 	push_request_close(p, &r);
 	return rc;
 }
@@ -204,7 +236,7 @@ const struct push_protocol push_vllm = {
 	.takes = takes,
 	.one_by_one = one_by_one,
 	.legal = legal,
-	.begin = push_scope_begin,
+	.begin = begin,
 	.bucket = move_bucket,
 	.end = push_scope_end,
 	.undo = push_scope_undo,

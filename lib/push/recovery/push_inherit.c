@@ -150,6 +150,9 @@ static void inherit(struct ws_push *p, struct ws_journal_entry *entry)
 			e->slept = true;
 			e->asleep = was->asleep;
 		}
+		e->may_finish = e->may_finish || (was->open_update == WS_UPDATE_TRANSFER &&
+		                                  entry->fate == WS_PROCESS_DEAD) ||
+		                is_ours(r);
 		/* Our own record: the file could not be updated after everything had been sent. */
 		if (was->state != WS_PARTIAL || e->weights.state == WS_PARTIAL || own)
 			continue;

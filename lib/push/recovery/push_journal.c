@@ -124,7 +124,8 @@ static enum ws_open_update kind_of_update(const struct ws_push *p, size_t i)
 		return WS_UPDATE_SESSION;
 	case PUSH_SCOPE_PROCESS:
 		return WS_UPDATE_PROCESSING;
-	case PUSH_SCOPE_TRANSFER: /* it is not to be ended: its next start begins anew */
+	case PUSH_SCOPE_TRANSFER:
+		return WS_UPDATE_TRANSFER;
 	case PUSH_SCOPE_NONE:
 		break;
 	}

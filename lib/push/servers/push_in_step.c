@@ -1,104 +1,106 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_in_step.c - do the workers of a vLLM answer the request that was sent, or an earlier one?
+/* push_in_step.c - before a vLLM is changed: do its workers answer the request that was sent
+ * (vllm_workers.h), is an update open there, and may its layers hold parts of an earlier update?
  *
- * vLLM reads one answer of each worker for each request. If a worker fails, it does not read those
- * of the workers after it (multiproc_executor.py, 0.32 and 0.33). From then on these are one answer
- * behind: a request that fails there is confirmed, and the next one gets its error. Only a restart
- * ends that. Two requests that change nothing show it, because their answers differ:
- *
- *   POST /collective_rpc {"method":"get_supported_tasks"}   {"results":[["generate"], ...]}
- *   POST /collective_rpc {"method":"check_health"}          {"results":[null, ...]}
- *
- * With our worker extension the first is "wsync_describe", {"results":[{"updating":bool}, ...]}:
- * it also tells that an earlier push was cut off inside an update. Without it only a start shows
- * that, which fails, and so brings several workers out of step. */
+ * A layer keeps the parts that it was sent until it has all of them. If an update fails in between,
+ * a new start keeps them too, and counts them a second time: of q, k and v, the server then loads
+ * q, q and k, confirms every request, and has random values for v (layerwise.py, 0.24 to 0.33).
+ * Only a finish makes layers forget. So a server that may be in that state gets one
+ * (push_scope.c). */
 #include "push_protocol.h"
 
+#include "vllm_workers.h"
+
 #include <stdlib.h>
+
+static bool is_vllm(const struct ws_push *p, size_t i)
+{
+	return ws_lineage_family(p->to.infos[i].lineage) == WS_FAMILY_VLLM;
+}
 
 static bool is_to_check(const struct ws_push *p, size_t i)
 {
 	const struct ws_capabilities *can = push_can(p, i);
-	return can->stale_answers && can->reload &&
-	       (p->to.infos[i].world_size > 1 || p->to.infos[i].gloo_worker);
+	return is_vllm(p, i) && can->reload &&
+	       (can->transfer_session || p->to.infos[i].world_size > 1);
 }
 
-/* Are all answers of the type that this request has? */
-static bool are_all(const struct ws_json *reply, bool null)
+/* An update that a dead push left open, of which we have the record, may be finished. Any other may
+ * be that of a push at work. */
+static int check_open(struct ws_push *p, size_t i, struct ws_err *err)
 {
-	const struct ws_json *results = ws_json_get(reply, "results");
-	const struct ws_json *r = ws_json_first(results);
-	bool all = r != NULL;
-	for (; r; r = ws_json_next(r))
-		all = all && (ws_json_type(r) == WS_JSON_NULL) == null;
-	return all;
+	const struct push_endpoint *e = &p->to.endpoints[i];
+	if (!e->left_open || e->may_finish)
+		return 0;
+	ws_err_set(err, WS_EREFUSED, "%s: it is inside an update that no push recorded here has "
+	           "begun", e->url);
+	ws_err_hint(err, "another push may be at work there: push again when it has ended; if none "
+	            "is at work, end that update: curl -X POST %s/finish_weight_update", e->url);
+	return ws_err_where(err, NULL, e->url);
 }
 
-static bool any_updates(const struct ws_json *reply)
+static int check(struct ws_push *p, bool *inside, struct ws_err *errs, struct ws_err *err)
 {
-	const struct ws_json *r = ws_json_first(ws_json_get(reply, "results"));
-	for (; r; r = ws_json_next(r))
-		if (ws_json_get_bool(r, "updating", false))
-			return true;
-	return false;
-}
-
-/* null: the request that is answered by null. */
-static int ask(struct ws_push *p, struct ws_endpoint_call *calls, bool null, struct ws_err *err)
-{
-	static const char *const texts[] = { "{\"method\":\"get_supported_tasks\"}",
-		                             "{\"method\":\"wsync_describe\"}",
-		                             "{\"method\":\"check_health\"}" };
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
-	struct ws_buf bodies[3];
-	int rc = 0;
-	for (size_t k = 0; k < 3; k++) {
-		ws_buf_init(&bodies[k], 256);
-		ws_buf_puts(&bodies[k], texts[k]);
+	const struct ws_call to = push_call_made(p, until, p->opts.cancel);
+	int rc = to.n ? ws_vllm_in_step(&to, inside, errs, err) : 0;
+	for (size_t k = 0; rc == 0 && k < to.n; k++) {
+		p->to.endpoints[p->to.call.index[k]].left_open = inside[k];
+		rc = check_open(p, p->to.call.index[k], err);
 	}
-	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++)
-		if (is_to_check(p, i))
-			rc = ws_endpoint_prepare(&calls[i], p->to.endpoints[i].url, "POST",
-			                         "/collective_rpc",
-			                         &bodies[null ? 2 : p->to.infos[i].gloo_worker],
-			                         until, err);
-	if (rc == 0)
-		rc = ws_endpoint_run(p->http, calls, p->opts.n_endpoints, p->opts.cancel, err);
-	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++) {
-		const struct ws_json *reply;
-		if (!is_to_check(p, i))
-			continue;
-		rc = ws_endpoint_reply(&calls[i], &reply, NULL, 0, err);
-		p->to.endpoints[i].left_open |= rc == 0 && any_updates(reply);
-		if (rc || are_all(reply, null))
-			continue;
-		ws_err_set(err, WS_EREFUSED, "%s: its workers answer earlier requests instead of "
-		           "the last one, so their answers prove nothing",
-		           p->to.endpoints[i].url);
-		ws_err_hint(err, "restart the server: this vLLM never recovers from a request that "
-		                 "failed at one of several workers");
-		rc = ws_err_where(err, NULL, p->to.endpoints[i].url);
-	}
-	for (size_t k = 0; k < 3; k++)
-		ws_buf_free(&bodies[k]);
 	return rc;
 }
 
 int push_in_step(struct ws_push *p, struct ws_err *err)
 {
-	bool any = false;
-	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		any = any || is_to_check(p, i);
-	if (!any || p->opts.dry_run)
+	const size_t n = p->opts.n_endpoints;
+	if (p->opts.dry_run)
 		return 0;
-	struct ws_endpoint_call *calls = calloc(p->opts.n_endpoints + 1, sizeof *calls);
-	if (!calls)
-		return ws_oom(err);
-	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+	bool *inside = calloc(n + 1, sizeof *inside);
+	struct ws_err *errs = calloc(n + 1, sizeof *errs);
+	push_call_new(p);
+	for (size_t i = 0; i < n; i++) {
 		p->to.endpoints[i].left_open = false;
-	const int rc = ask(p, calls, false, err) || ask(p, calls, true, err) ? -1 : 0;
-	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		ws_endpoint_call_free(&calls[i]);
-	free(calls);
+		if (is_to_check(p, i))
+			push_call_add(p, i);
+	}
+	const int rc = inside && errs ? check(p, inside, errs, err) : ws_oom(err);
+	free(inside);
+	free(errs);
+	return rc;
+}
+
+bool push_may_hold_parts(const struct ws_push *p, size_t i)
+{
+	const struct push_endpoint *e = &p->to.endpoints[i];
+	return is_vllm(p, i) && (e->found_paused || e->found_stopped || e->left_open ||
+	                         e->weights.state == WS_PARTIAL);
+}
+
+int push_finish_left_open(struct ws_push *p, ws_deadline until, struct ws_err *err)
+{
+	const struct push_call *c = push_call_new(p);
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		const struct push_endpoint *e = &p->to.endpoints[i];
+		if (!e->left_open)
+			continue;
+		if (!p->from.all_names) {
+			ws_err_set(err, WS_EREFUSED, "%s: an earlier push was cut off inside an "
+			           "update, so its weights are incomplete", e->url);
+			ws_err_hint(err, "push all tensors, without {include} and {exclude}");
+			return ws_err_where(err, NULL, e->url);
+		}
+		push_target_event(&e->weights, PUSH_VALUES_LOST);
+		push_call_add(p, i);
+	}
+	if (!c->n)
+		return 0;
+	const struct ws_call to = push_call_made(p, until, p->opts.cancel);
+	const int rc = ws_vllm_end_updates(&to, c->answers, err);
+	for (size_t k = 0; k < c->n; k++)
+		if (c->answers[k].err.code)
+			push_note_failure(p, c->index[k], &c->answers[k].err);
+		else
+			p->to.endpoints[c->index[k]].left_open = false;
 	return rc;
 }

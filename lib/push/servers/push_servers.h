@@ -32,6 +32,8 @@ struct push_endpoint {
 	bool confirmed_pause;              /* it confirmed our pause */
 	bool cleared;                      /* its caches were emptied with our pause */
 	bool left_open;                    /* an earlier push was cut off inside an update (vLLM) */
+	bool may_finish;                   /* the push that left it so is dead, and recorded */
+	bool holds_parts;                  /* when we began (push_may_hold_parts) */
 	bool grouped;                      /* a join request was sent, and it has not left since */
 	bool disconnected;                 /* its connection broke */
 	bool timed_out;                    /* no answer before a deadline or a cancel */
@@ -174,8 +176,14 @@ int push_check_end(struct ws_push *p, struct ws_err *err);       /* after resumi
 
 /* ---- push_in_step.c ---- */
 
-/* -1: the workers of a vLLM answer earlier requests. */
+/* -1: the workers of a vLLM answer earlier requests, or it is inside the update of another push. */
 int push_in_step(struct ws_push *p, struct ws_err *err);
+/* Layers of this vLLM may hold parts of an earlier update, unless they were just finished. Only
+ * before our first request that changes it. */
+bool push_may_hold_parts(const struct ws_push *p, size_t i);
+/* Finishes the updates of dead pushes. Incomplete layers become those that the server has, so this
+ * push must send everything. */
+int push_finish_left_open(struct ws_push *p, ws_deadline until, struct ws_err *err);
 
 /* ---- push_files.c: may this process open enough descriptors? ---- */
 
