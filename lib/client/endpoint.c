@@ -51,7 +51,7 @@ enum { OPENAPI_MAX = 4 << 20 };
 
 struct probe {
 	const struct ws_call *to;
-	ws_deadline lineage_until;
+	ws_deadline lineage_until, slow_until;
 	struct ws_endpoint_call *calls; /* QUESTIONS calls per endpoint */
 	struct ws_lineage_signs *signs;
 	bool *silent;                   /* per endpoint: no list of its routes was received */
@@ -88,6 +88,8 @@ static int look_for_vllm(struct probe *p, struct ws_err *err)
 		if (!tells_version(&calls[VERSION]))
 			continue;
 		ws_http_drop(p->to->http, &calls[SERVER].http);
+		ws_err_set(&calls[SERVER].http.err, WS_ETIMEOUT, "GET %s%s: no answer yet",
+		           p->to->urls[i], paths[SERVER]);
 		calls[SERVER].http.done = p->strange[i] = true;
 	}
 	return 0;
@@ -252,7 +254,7 @@ static int probe_strange(struct probe *p, struct ws_endpoint_info *infos, struct
 			                          NULL);
 	}
 	const int rc = any ? ws_vllm_probe(p->to, p->strange, (const struct ws_json **)routes,
-	                                   p->lineage_until, infos, errs, p->vllm, err) :
+	                                   p->slow_until, infos, errs, p->vllm, err) :
 	                     0;
 	for (size_t i = 0; i < n; i++) {
 		p->silent[i] &= !p->strange[i];
@@ -297,9 +299,17 @@ static int probe(struct probe *p, struct ws_endpoint_info *infos, struct ws_err 
 int ws_endpoint_probe_all(const struct ws_call *to, struct ws_endpoint_info *infos,
                           struct ws_err *errs, struct ws_err *err)
 {
+	return ws_endpoint_probe_slow(to, to->until, infos, errs, err);
+}
+
+int ws_endpoint_probe_slow(const struct ws_call *to, ws_deadline slow_until,
+                           struct ws_endpoint_info *infos, struct ws_err *errs,
+                           struct ws_err *err)
+{
 	const size_t n = to->n, most = n ? n : 1;
 	struct probe p = {
 		.to = to,
+		.slow_until = slow_until,
 		.lineage_until = ws_deadline_min(to->until, ws_deadline_in(LINEAGE_NS)),
 		.calls = calloc(most, QUESTIONS * sizeof *p.calls),
 		.signs = calloc(most, sizeof *p.signs),

@@ -267,10 +267,13 @@ static enum ws_lineage by_year(const struct ws_lineage_signs *signs)
 	return said;
 }
 
-/* The second number of "0.N" or "0.N.M"; -1: another form. */
+/* The second number of "0.N" or "0.N.M"; -1: another form, or "0.1.devN", of a build from source
+ * without tags. */
 static int minor_of_vllm(const char *version)
 {
 	int n = 0;
+	if (strncmp(version, "0.1.dev", 7) == 0)
+		return -1;
 	if (strncmp(version, "0.", 2) || version[2] < '0' || version[2] > '9')
 		return version[0] >= '1' && version[0] <= '9' ? 1000 : -1;
 	for (const char *p = version + 2; *p >= '0' && *p <= '9' && n < 1000; p++)

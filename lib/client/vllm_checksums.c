@@ -4,8 +4,8 @@
  *   {"checksums": {"dp0:pp0:pcp0:tp1:model.norm.weight": SHA-256 in hex, ...}}
  *
  * Tensor-parallel ranks of one pipeline stage follow each other, as in SGLang's numbers. Ranks of
- * prefill context parallelism have the same weights: with several of them the reply is refused,
- * because their ranks cannot be told apart. */
+ * prefill context parallelism have the same weights: several of them are refused, because they
+ * would be one rank here. */
 #include "endpoint_call.h"
 
 #include "hash.h"
@@ -22,15 +22,27 @@ struct place {
 	unsigned dp, pp, pcp, tp;
 };
 
+/* Reads `word`, a number as Python writes it, and ":". NULL: it is not there. */
+static const char *read_part(const char *text, const char *word, unsigned *out)
+{
+	const size_t n = strlen(word);
+	if (!text || strncmp(text, word, n) != 0)
+		return NULL;
+	const char *digits = text + n, *end = digits;
+	for (*out = 0; *end >= '0' && *end <= '9' && *out < MOST; end++)
+		*out = *out * 10 + (unsigned)(*end - '0');
+	const bool is_number = end > digits && (*digits != '0' || end == digits + 1);
+	return is_number && *out < MOST && *end == ':' ? end + 1 : NULL;
+}
+
 /* Returns the name behind the place; NULL: the key has another form. */
 static const char *read_key(const char *key, struct place *at)
 {
-	int n = 0;
-	if (sscanf(key, "dp%4u:pp%4u:pcp%4u:tp%4u:%n", &at->dp, &at->pp, &at->pcp, &at->tp, &n) !=
-	            4 || n == 0)
-		return NULL;
-	const bool small = at->dp < MOST && at->pp < MOST && at->tp < MOST && at->pcp == 0;
-	return small && ws_weight_name_ok(key + n) ? key + n : NULL;
+	const char *name = read_part(key, "dp", &at->dp);
+	name = read_part(name, "pp", &at->pp);
+	name = read_part(name, "pcp", &at->pcp);
+	name = read_part(name, "tp", &at->tp);
+	return name && ws_weight_name_ok(name) ? name : NULL;
 }
 
 static int refuse(const char *what, struct ws_err *err)
@@ -51,40 +63,51 @@ static struct ws_checksum_rank *find_rank(struct ws_checksums *c, int rank, int 
 	return &c->ranks[c->n_ranks++];
 }
 
-static int add(struct ws_checksum_rank *rank, size_t room, const char *name, const char *text,
-               struct ws_err *err)
-{
-	if (!rank->items) {
-		rank->items = calloc(room, sizeof *rank->items);
-		if (!rank->items)
-			return ws_oom(err);
-	}
-	rank->items[rank->n++] = (struct ws_checksum){ .name = name, .text = text,
-		                                       .value = ws_hash64(text, strlen(text)) };
-	return 0;
-}
-
 static bool is_digest(const char *text)
 {
 	return text && strlen(text) == SHA256_DIGITS &&
 	       strspn(text, "0123456789abcdef") == SHA256_DIGITS;
 }
 
-static int read_all(const struct ws_json *sums, unsigned tp_size, struct ws_checksums *out,
-                    struct ws_err *err)
+/* Checks all entries, and counts those of each rank in its n. */
+static int count_all(const struct ws_json *sums, unsigned tp_size, struct ws_checksums *out,
+                     struct ws_err *err)
 {
-	const size_t n = ws_json_count(sums);
 	struct place at;
 	for (const struct ws_json *s = ws_json_first(sums); s; s = ws_json_next(s)) {
-		const char *text = ws_json_string(s), *name = read_key(ws_json_key(s), &at);
-		if (!name || !is_digest(text))
+		if (!read_key(ws_json_key(s), &at) || !is_digest(ws_json_string(s)))
 			return refuse("an entry that is no checksum of a rank", err);
+		if (at.pcp)
+			return refuse("several ranks of prefill context parallelism", err);
 		struct ws_checksum_rank *rank =
 			find_rank(out, (int)(at.pp * tp_size + at.tp), (int)at.dp);
 		if (!rank)
 			return refuse("too many ranks", err);
-		if (add(rank, n, name, text, err))
-			return -1;
+		rank->n++;
+	}
+	return 0;
+}
+
+static int read_all(const struct ws_json *sums, unsigned tp_size, struct ws_checksums *out,
+                    struct ws_err *err)
+{
+	struct place at;
+	if (count_all(sums, tp_size, out, err))
+		return -1;
+	for (size_t i = 0; i < out->n_ranks; i++) {
+		struct ws_checksum_rank *rank = &out->ranks[i];
+		rank->items = calloc(rank->n, sizeof *rank->items);
+		if (!rank->items)
+			return ws_oom(err);
+		rank->n = 0;
+	}
+	for (const struct ws_json *s = ws_json_first(sums); s; s = ws_json_next(s)) {
+		const char *text = ws_json_string(s), *name = read_key(ws_json_key(s), &at);
+		struct ws_checksum_rank *rank =
+			find_rank(out, (int)(at.pp * tp_size + at.tp), (int)at.dp);
+		rank->items[rank->n++] = (struct ws_checksum){
+			.name = name, .text = text, .value = ws_hash64(text, strlen(text))
+		};
 	}
 	return 0;
 }

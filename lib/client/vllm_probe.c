@@ -39,7 +39,7 @@ static const char *const paths[QUESTIONS] = {
 
 struct vllm_probe {
 	const struct ws_call *to;
-	ws_deadline optional_until, config_until;
+	ws_deadline slow_until, config_until;
 	const bool *wanted;
 	const struct ws_json *const *routes;
 	struct ws_endpoint_info *infos;
@@ -69,8 +69,9 @@ static void decode_ranks(const struct ws_json *parallel, struct ws_endpoint_info
 	take_size(parallel, "tensor_parallel_size", &info->tp_size);
 	take_size(parallel, "pipeline_parallel_size", &info->pp_size);
 	take_size(parallel, "data_parallel_size", &info->dp_size);
-	if (ws_json_get_bool(parallel, "enable_expert_parallel", false))
-		info->ep_size = info->tp_size * info->dp_size;
+	const uint64_t experts = (uint64_t)info->tp_size * info->dp_size;
+	if (ws_json_get_bool(parallel, "enable_expert_parallel", false) && experts <= MAX_RANKS)
+		info->ep_size = (unsigned)experts;
 	info->moves_experts = ws_json_get_bool(parallel, "enable_eplb", false);
 	const char *extension = ws_json_get_string(parallel, "worker_extension_cls", "");
 	info->gloo_worker = strcmp(extension, "wsync_vllm.WorkerExtension") == 0;
@@ -170,7 +171,7 @@ static bool reads_asleep(const char *text, size_t n)
 		const size_t len = (size_t)(end - at);
 		const char *value = memrchr(at, ' ', len);
 		if (len >= sizeof metric && memcmp(at, metric, sizeof metric - 1) == 0 && value &&
-		    value[1] != '0' && !memmem(at, len, "sleep_state=\"awake\"", 19))
+		    value + 1 < end && value[1] >= '1' && value[1] <= '9' && !memmem(at, len, "sleep_state=\"awake\"", 19))
 			return true;
 	}
 	return false;
@@ -179,13 +180,30 @@ static bool reads_asleep(const char *text, size_t n)
 static bool is_asleep(const struct vllm_probe *p, size_t i)
 {
 	const struct ws_http_call *http = &call_of(p, i, SLEEPING)->http;
-	return http->done && !http->err.code && http->status == 200 && http->reply.len &&
+	return http->status == 200 && http->reply.len &&
 	       reads_asleep(http->reply.data, http->reply.len);
+}
+
+/* A question that a vLLM answers, or answers by 404. Any other answer is an error: of what it would
+ * have told, nothing can be assumed. */
+static int check_told(const struct vllm_probe *p, size_t i, int question, struct ws_err *err)
+{
+	struct ws_endpoint_call *call = call_of(p, i, question);
+	const struct ws_json *root;
+	if (question == SLEEPING && !call->http.err.code && call->http.status == 200)
+		return 0; /* no JSON */
+	if (ws_endpoint_reply(call, &root, NULL, 0, err) == 0 || err->native != 404)
+		return err->code ? -1 : 0;
+	*err = (struct ws_err)WS_ERR_INIT;
+	return 0;
 }
 
 static void read_vllm(struct vllm_probe *p, size_t i)
 {
 	struct ws_endpoint_info *info = &p->infos[i];
+	for (int q = WORLD; q < QUESTIONS; q++)
+		if (q != MODELS && check_told(p, i, q, &p->errs[i]))
+			return;
 	const struct ws_json *config = answer(p, i, CONFIG), *world = answer(p, i, WORLD),
 			     *label = answer(p, i, LABEL);
 	info->info_path = CONFIG_PATH;
@@ -197,6 +215,11 @@ static void read_vllm(struct vllm_probe *p, size_t i)
 		drop_control(info);
 	else
 		check_routes(p->routes[i], &info->can);
+	if (!info->control_off && !info->world_size) {
+		ws_err_set(&p->errs[i], WS_EREFUSED, "GET %s: the answer has no world_size",
+		           paths[WORLD]);
+		ws_err_where(&p->errs[i], NULL, info->url);
+	}
 	take_text(label, "weight_version", info->weight_version, sizeof info->weight_version);
 	info->version_path =
 		ws_json_get_string(label, "weight_version", NULL) ? paths[LABEL] : NULL;
@@ -232,9 +255,8 @@ static int ask(struct vllm_probe *p, int from, int to, const bool *wanted, struc
 		for (int q = from; wanted[i] && q < to; q++)
 			if (ws_endpoint_prepare(call_of(p, i, q), p->to->urls[i], "GET", paths[q],
 			                        NULL,
-			                        q == LABEL || q == SLEEPING ?
-			                                p->optional_until :
-			                q == CONFIG ? p->config_until : p->to->until, err))
+			                        q == CONFIG ? p->config_until : p->to->until,
+			                        err))
 				return -1;
 	return ws_endpoint_run(p->to->http, p->calls, p->to->n * QUESTIONS, p->to->cancel, err);
 }
@@ -244,7 +266,11 @@ static bool is_vllm(struct vllm_probe *p, size_t i)
 {
 	struct ws_endpoint_info *info = &p->infos[i];
 	const char *version = ws_json_get_string(answer(p, i, VERSION), "version", NULL);
+	struct ws_err said = WS_ERR_INIT;
 	if (!version) {
+		if (ws_endpoint_reply(call_of(p, i, VERSION), NULL, NULL, 0, &said) &&
+		    said.native != 404)
+			p->errs[i] = said;
 		if (ws_json_get_int(answer(p, i, TRL), "world_size", 0) > 0)
 			refuse_trl(info->url, &p->errs[i]);
 		return false;
@@ -267,7 +293,7 @@ static int probe(struct vllm_probe *p, struct ws_err *err)
 	/* The first answer with the configuration takes seconds, in which no other comes. */
 	if (ask(p, WORLD, CONFIG, p->vllm, err))
 		return -1;
-	const ws_deadline until = ws_deadline_in(CONFIG_NS);
+	const ws_deadline until = ws_deadline_min(p->slow_until, ws_deadline_in(CONFIG_NS));
 	p->config_until = until > p->to->until ? until : p->to->until;
 	if (ask(p, CONFIG, QUESTIONS, p->vllm, err))
 		return -1;
@@ -283,13 +309,13 @@ static int probe(struct vllm_probe *p, struct ws_err *err)
 }
 
 int ws_vllm_probe(const struct ws_call *to, const bool *wanted,
-                  const struct ws_json *const *routes, ws_deadline optional_until,
+                  const struct ws_json *const *routes, ws_deadline slow_until,
                   struct ws_endpoint_info *infos, struct ws_err *errs, bool *vllm,
                   struct ws_err *err)
 {
 	struct vllm_probe p = {
-		.to = to, .optional_until = optional_until, .wanted = wanted, .routes = routes,
-		.infos = infos, .errs = errs, .vllm = vllm,
+		.to = to, .slow_until = slow_until, .wanted = wanted, .routes = routes, .infos = infos, .errs = errs,
+		.vllm = vllm,
 		.calls = calloc(to->n + 1, QUESTIONS * sizeof *p.calls),
 	};
 	const int rc = p.calls ? probe(&p, err) : ws_oom(err);

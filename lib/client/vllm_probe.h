@@ -13,7 +13,7 @@
  * errs[i], or get a better one. routes[i]: the endpoint's /openapi.json, or NULL. -1: cancelled or
  * a system error. */
 int ws_vllm_probe(const struct ws_call *to, const bool *wanted,
-                  const struct ws_json *const *routes, ws_deadline optional_until,
+                  const struct ws_json *const *routes, ws_deadline slow_until,
                   struct ws_endpoint_info *infos, struct ws_err *errs, bool *vllm,
                   struct ws_err *err);
 

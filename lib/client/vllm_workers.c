@@ -4,6 +4,7 @@
 #include "endpoint_words.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum question { UPDATING, TASKS, HEALTH };
 static const struct {
@@ -11,7 +12,7 @@ static const struct {
 	enum ws_json_type type; /* of each worker's answer */
 } questions[] = {
 	[UPDATING] = { "{\"method\":\"__getattr__\",\"args\":[\"_weight_update_active\"]}",
-	               WS_JSON_BOOL },
+	               WS_JSON_STRING },
 	[TASKS] = { "{\"method\":\"get_supported_tasks\"}", WS_JSON_ARRAY },
 	[HEALTH] = { "{\"method\":\"check_health\"}", WS_JSON_NULL },
 };
@@ -30,15 +31,23 @@ static int accuse(const char *url, struct ws_err *err)
 	return ws_err_where(err, NULL, url);
 }
 
+/* vLLM makes text of what is no object, array or null. */
+static bool fits(const struct ws_json *r, enum question q)
+{
+	const char *text = ws_json_string(r);
+	return ws_json_type(r) == questions[q].type &&
+	       (!text || strcmp(text, "True") == 0 || strcmp(text, "False") == 0);
+}
+
 static int read_results(const struct ws_json *reply, enum question q, const char *url,
                         struct told *out, struct ws_err *err)
 {
 	const struct ws_json *r = ws_json_first(ws_json_get(reply, "results"));
 	*out = (struct told){ 0 };
 	for (; r; r = ws_json_next(r), out->n++) {
-		if (ws_json_type(r) != questions[q].type)
+		if (!fits(r, q))
 			return accuse(url, err);
-		out->updating += ws_json_bool(r, false);
+		out->updating += q == UPDATING && strcmp(ws_json_string(r), "True") == 0;
 	}
 	/* Workers that disagree: the update failed at some of them. */
 	return out->n && (!out->updating || out->updating == out->n) ? 0 : accuse(url, err);

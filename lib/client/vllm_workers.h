@@ -7,7 +7,7 @@
  * ends that. Two requests that change nothing show it, because their answers differ:
  *
  *   POST /collective_rpc {"method":"__getattr__","args":["_weight_update_active"]}
- *                                                           {"results":[bool of each worker]}
+ *                                                           {"results":["False", one per worker]}
  *   POST /collective_rpc {"method":"check_health"}          {"results":[null, ...]}
  *
  * The first reads an attribute of the worker (worker_base.py, all versions): is it inside an

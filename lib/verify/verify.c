@@ -76,7 +76,7 @@ static int probe(struct verify *v, struct ws_err *err)
 	const ws_deadline until = ws_deadline_min(v->until, ws_deadline_in(connect_ns));
 	const size_t n = v->opts->n_endpoints;
 	const struct ws_call to = { v->http, v->opts->endpoints, n, until, v->opts->cancel, NULL };
-	const int rc = ws_endpoint_probe_all(&to, v->infos, v->errs, err);
+	const int rc = ws_endpoint_probe_slow(&to, v->until, v->infos, v->errs, err);
 	for (size_t i = 0; rc && i < n; i++)
 		if (v->errs[i].code != WS_OK)
 			fail_endpoint(v, i, &v->errs[i]);

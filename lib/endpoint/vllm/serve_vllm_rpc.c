@@ -57,7 +57,7 @@ static void write_description(const struct ws_serve_call *c, struct ws_jw *jw, u
 static void write_active(const struct ws_serve_call *c, struct ws_jw *jw, unsigned rank)
 {
 	(void)rank;
-	ws_jw_bool(jw, NULL, c->serve->vllm->active);
+	ws_jw_str(jw, NULL, c->serve->vllm->active ? "True" : "False"); /* str() of Python's bool */
 }
 
 static void write_tasks(const struct ws_serve_call *c, struct ws_jw *jw, unsigned rank)

@@ -96,7 +96,10 @@ int push_connect(struct ws_push *p, struct ws_err *err)
 	 * if its name cannot be looked up any more. */
 	ws_http_keep_names(p->http, false);
 	const struct ws_call to = push_call_made(p, until, p->opts.cancel);
-	const int rc = ws_endpoint_probe_all(&to, p->to.infos, p->to.errs, err);
+	/* A limit that was asked for is kept. */
+	const ws_deadline slow =
+		p->opts.connect_ns == WS_PUSH_CONNECT_NS ? p->run.until : until;
+	const int rc = ws_endpoint_probe_slow(&to, slow, p->to.infos, p->to.errs, err);
 	ws_http_keep_names(p->http, true);
 	unsigned offset = push_sending_ranks(p);
 	for (size_t i = 0; i < n; i++) {
