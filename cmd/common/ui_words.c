@@ -23,9 +23,9 @@ static const struct {
 static const char *const alike[] = {
 	"api-key-file", "asleep", "backend", "bucket-size", "ca-file", "config", "device",
 	"disk-dir", "disk-path", "dry-run", "ep", "exclude", "flush", "flush-first", "gpu",
-	"group-name", "include", "keep", "map", "master-address", "master-port", "min-coverage",
-	"model", "nccl-from", "packed-scales", "pause", "pool", "prompts", "protocol",
-	"quantize", "registry", "reset", "round", "scratch", "sender", "shared-gpu", "stage",
+	"group-name", "include", "keep", "lineage", "map", "master-address", "master-port",
+	"min-coverage", "model", "nccl-from", "on-partial", "packed-scales", "pause", "pool",
+	"prompts", "protocol", "quantize", "registry", "reset", "round", "scratch", "sender", "shared-gpu", "stage",
 	"state-dir", "tp", "transform-on", "trust-values", "twice", "two-phase", "ue8m0",
 	"unpack", "verify", "weight-version",
 };

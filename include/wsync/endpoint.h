@@ -130,8 +130,8 @@ struct ws_call {
 /* infos[i] and errs[i] belong to to->urls[i]; errs[i].code is WS_OK if that endpoint answered. */
 int ws_endpoint_probe_all(const struct ws_call *to, struct ws_endpoint_info *infos,
                           struct ws_err *errs, struct ws_err *err);
-/* The same, with patience for servers that live but answer slowly: the first time that a vLLM tells
- * its configuration takes 10 s or more. It has until slow_until, if that is later than to->until. */
+/* The same, with patience for servers that live but answer slowly: the first time, a vLLM needs
+ * 10 s or more to tell its configuration. It has until slow_until, if that is later than to->until. */
 int ws_endpoint_probe_slow(const struct ws_call *to, ws_deadline slow_until,
                            struct ws_endpoint_info *infos, struct ws_err *errs,
                            struct ws_err *err);

@@ -221,7 +221,8 @@ static bool has_reset(const struct ws_endpoint_call *call, const char *words)
 static bool has_results(const struct ws_endpoint_call *call, const char *words)
 {
 	(void)words;
-	return ws_json_type(ws_json_get(call->root, "results")) == WS_JSON_ARRAY &&
+	const struct ws_json *results = ws_json_get(call->root, "results");
+	return ws_json_type(results) == WS_JSON_ARRAY && ws_json_count(results) > 0 &&
 	       !ws_json_duplicate(call->root);
 }
 

@@ -110,12 +110,12 @@ static struct ws_words vllm_leave(const struct ws_call *to)
 		                          "{\"method\":\"wsync_leave\"}" };
 	static const struct ws_words shutdown = { "POST", "/shutdown_weight_transfer_engine",
 		                                  NULL };
-	bool can = !to->infos, gloo = to->infos, any = false;
+	bool can = true, gloo = to->infos, any = false;
 	for (size_t i = 0; to->infos && i < to->n; i++) {
 		if (ws_lineage_family(to->infos[i]->lineage) != WS_FAMILY_VLLM)
 			continue;
 		any = true;
-		can |= to->infos[i]->can.shutdown;
+		can &= to->infos[i]->can.shutdown;
 		gloo &= to->infos[i]->gloo_worker;
 	}
 	return gloo && any ? rpc : can ? shutdown : (struct ws_words){ 0 };

@@ -53,13 +53,14 @@ enum ws_server_family ws_lineage_family(enum ws_lineage lineage)
 		      .checksums = true, .routed_experts = true, .dies_of_flush = true,            \
 		      .dies_of_group = true
 
-/* vLLM. A prompt between the start and the end of an update ends the server since 0.21; before, the
- * one request keeps all others waiting. */
+/* vLLM. A prompt between the start and the end of an update ends the server since 0.21. Before, a
+ * prompt after a failed request does; and answers between two requests fill the prefix cache, which
+ * no request empties with certainty (/reset_prefix_cache up to 0.25 always says yes). */
 #define VLLM                                                                                       \
 	.transfer = true, .reload = true, .load_format = true, .mixed_bucket = true,               \
 	.pause = true, .pause_wait = true, .flush = true, .sleep = true, .health_open = true,      \
-	.completions = true, .eager_comm = true, .stale_answers = true
-#define VLLM_SESSION VLLM, .transfer_session = true, .dies_of_prompt = true
+	.completions = true, .eager_comm = true, .stale_answers = true, .dies_of_prompt = true
+#define VLLM_SESSION VLLM, .transfer_session = true
 
 static const struct ws_capabilities table[WS_N_LINEAGES] = {
 	[WS_LINEAGE_UNKNOWN] = {

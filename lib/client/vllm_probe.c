@@ -29,6 +29,8 @@
 enum { MAX_RANKS = 65536 };
 /* For the first answer with the configuration, of a server that has answered to /version. */
 static const int64_t CONFIG_NS = 60 * WS_NS_PER_S;
+/* For the label, which is not answered while workers wait for a sender that has died. */
+static const int64_t LABEL_NS = 3 * WS_NS_PER_S;
 enum { VERSION, TRL, WORLD, MODELS, LABEL, SLEEPING, CONFIG, QUESTIONS };
 static const char CONFIG_PATH[] = "/server_info?config_format=json";
 static const char *const paths[QUESTIONS] = {
@@ -39,7 +41,7 @@ static const char *const paths[QUESTIONS] = {
 
 struct vllm_probe {
 	const struct ws_call *to;
-	ws_deadline slow_until, config_until;
+	ws_deadline slow_until, config_until, label_until;
 	const bool *wanted;
 	const struct ws_json *const *routes;
 	struct ws_endpoint_info *infos;
@@ -171,7 +173,8 @@ static bool reads_asleep(const char *text, size_t n)
 		const size_t len = (size_t)(end - at);
 		const char *value = memrchr(at, ' ', len);
 		if (len >= sizeof metric && memcmp(at, metric, sizeof metric - 1) == 0 && value &&
-		    value + 1 < end && value[1] >= '1' && value[1] <= '9' && !memmem(at, len, "sleep_state=\"awake\"", 19))
+		    value + 1 < end && value[1] >= '1' && value[1] <= '9' &&
+		    !memmem(at, len, "sleep_state=\"awake\"", 19))
 			return true;
 	}
 	return false;
@@ -202,7 +205,7 @@ static void read_vllm(struct vllm_probe *p, size_t i)
 {
 	struct ws_endpoint_info *info = &p->infos[i];
 	for (int q = WORLD; q < QUESTIONS; q++)
-		if (q != MODELS && check_told(p, i, q, &p->errs[i]))
+		if (q != MODELS && q != LABEL && check_told(p, i, q, &p->errs[i]))
 			return;
 	const struct ws_json *config = answer(p, i, CONFIG), *world = answer(p, i, WORLD),
 			     *label = answer(p, i, LABEL);
@@ -255,7 +258,9 @@ static int ask(struct vllm_probe *p, int from, int to, const bool *wanted, struc
 		for (int q = from; wanted[i] && q < to; q++)
 			if (ws_endpoint_prepare(call_of(p, i, q), p->to->urls[i], "GET", paths[q],
 			                        NULL,
-			                        q == CONFIG ? p->config_until : p->to->until,
+			                        q == CONFIG ? p->config_until :
+			                        q == LABEL  ? p->label_until :
+			                                      p->to->until,
 			                        err))
 				return -1;
 	return ws_endpoint_run(p->to->http, p->calls, p->to->n * QUESTIONS, p->to->cancel, err);
@@ -290,6 +295,7 @@ static int probe(struct vllm_probe *p, struct ws_err *err)
 		return -1;
 	for (size_t i = 0; i < p->to->n; i++)
 		p->vllm[i] = p->wanted[i] && is_vllm(p, i);
+	p->label_until = ws_deadline_min(p->to->until, ws_deadline_in(LABEL_NS));
 	/* The first answer with the configuration takes seconds, in which no other comes. */
 	if (ask(p, WORLD, CONFIG, p->vllm, err))
 		return -1;
@@ -314,8 +320,8 @@ int ws_vllm_probe(const struct ws_call *to, const bool *wanted,
                   struct ws_err *err)
 {
 	struct vllm_probe p = {
-		.to = to, .slow_until = slow_until, .wanted = wanted, .routes = routes, .infos = infos, .errs = errs,
-		.vllm = vllm,
+		.to = to, .slow_until = slow_until, .wanted = wanted, .routes = routes,
+		.infos = infos, .errs = errs, .vllm = vllm,
 		.calls = calloc(to->n + 1, QUESTIONS * sizeof *p.calls),
 	};
 	const int rc = p.calls ? probe(&p, err) : ws_oom(err);

@@ -22,7 +22,8 @@
 #include "wsync/endpoint.h"
 
 /* Asks servers that are vLLMs; to->infos must be given. errs[i]: WS_EREFUSED if the answers are not
- * those to the requests; inside[i]: the workers are inside an update. -1: *err is the first error. */
+ * those to the requests; inside[i]: its workers are inside an update. -1: *err is the first
+ * error. */
 int ws_vllm_in_step(const struct ws_call *to, bool *inside, struct ws_err *errs,
                     struct ws_err *err);
 

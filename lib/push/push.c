@@ -151,8 +151,10 @@ static int find_update(struct ws_push *p, const struct ws_push_source *s, struct
 static int change_weights(struct ws_push *p, struct ws_err *err)
 {
 	push_enter(p, WS_PHASE_PAUSE);
-	if (push_record(p, err) || push_staged_take(p, err) || push_others_recheck(p, err) ||
-	    push_pause(p, err) || push_others_begin(p, err) || push_wake_weights(p, err))
+	if (push_record(p, err) || push_staged_take(p, err) || push_others_recheck(p, err))
+		return -1;
+	push_note_parts(p);
+	if (push_pause(p, err) || push_others_begin(p, err) || push_wake_weights(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_FLUSH);
 	if (push_flush(p, err))

@@ -5,6 +5,7 @@
  * checksums: hashing a terabyte takes minutes. */
 #include "prover.h"
 #include "verify_state.h"
+#include "vllm_workers.h"
 
 #include "wsync/tool/input.h"
 
@@ -83,6 +84,24 @@ static int probe(struct verify *v, struct ws_err *err)
 	return verify_stopped(v, err);
 }
 
+/* After a failed request, some workers of a vLLM answer with checksums of an earlier time. */
+static int check_steps(struct verify *v, struct ws_err *err)
+{
+	for (size_t i = 0; i < v->opts->n_endpoints; i++) {
+		const struct ws_endpoint_info *info = &v->infos[i];
+		const struct ws_call to = { v->http, &v->opts->endpoints[i], 1, v->until,
+			                    v->opts->cancel, &info };
+		struct ws_err said = WS_ERR_INIT, why = WS_ERR_INIT;
+		bool inside;
+		if (v->results[i].err.code || !info->can.reload || info->world_size < 2 ||
+		    ws_lineage_family(info->lineage) != WS_FAMILY_VLLM)
+			continue;
+		if (ws_vllm_in_step(&to, &inside, &said, &why))
+			fail_endpoint(v, i, &why);
+	}
+	return verify_stopped(v, err);
+}
+
 /* Decides how to compare each endpoint. An endpoint that refuses checksums may still
  * show numbers. A reply that cannot be true (a rank twice) is a failure: samples come
  * from the first rank alone. */
@@ -90,10 +109,17 @@ static int ask_checksums(struct verify *v, struct ws_err *err)
 {
 	const size_t n = verify_select(v, WS_MEANS_NONE);
 	struct ws_checksums *sums = calloc(n + 1, sizeof *sums);
-	if (!sums)
+	const struct ws_endpoint_info **infos = calloc(n + 1, sizeof *infos);
+	if (!sums || !infos) {
+		free(sums);
+		free(infos);
 		return ws_oom(err);
-	const struct ws_call to = { v->http, v->urls, n, v->until, v->opts->cancel, NULL };
+	}
+	for (size_t k = 0; k < n; k++)
+		infos[k] = &v->infos[v->index[k]];
+	const struct ws_call to = { v->http, v->urls, n, v->until, v->opts->cancel, infos };
 	ws_endpoint_checksums(&to, sums, v->errs, err);
+	free(infos);
 	for (size_t k = 0; k < n; k++) {
 		const size_t i = v->index[k];
 		struct ws_verify_result *r = &v->results[i];
@@ -219,7 +245,8 @@ int ws_verify_weights(const struct ws_verify_opts *opts, struct ws_verify_result
 	v.until = opts->timeout_ns > 0 ? ws_deadline_in(opts->timeout_ns) : WS_FOREVER;
 	int rc = open_verify(&v, &why);
 	if (!rc)
-		rc = probe(&v, &why) || ask_checksums(&v, &why) || compare_checksums(&v, &why) ||
+		rc = probe(&v, &why) || check_steps(&v, &why) || ask_checksums(&v, &why) ||
+		     compare_checksums(&v, &why) ||
 		     verify_proof(&v, &why) || verify_samples(&v, &why) ||
 		     ws_catalog_check(opts->input->catalog, &why) ? -1 : 0;
 	if (rc)

@@ -272,6 +272,12 @@ if path == "/update_weights" and kept[path] == 2:
 	try wsync-push m -e "$url" --protocol update
 	expect_status 5
 	err_has "it takes vllm"
+	try wsync-push m -e "$url" --verify none --include '*norm*'
+	expect_status 5
+	err_has "it was not checked that --include and --exclude leave layers whole"
+	try wsync-push m -e "$url" --lineage vllm-0.20
+	expect_status 5
+	err_has "whose requests differ from those of --lineage vllm-0.20"
 	local one=$url
 	endpoint sglang --lineage session
 	try wsync-push m -e "$one" -e "$url"
@@ -290,6 +296,12 @@ if path == "/update_weights" and kept[path] == 2:
 	try wsync-push m -e "$one" --asleep weights,kv_cache
 	expect_status 0
 	expect_journal "$one" 's["paused"]' False
+	vllm old 0.20 # it runs again when it is woken, and is paused again
+	curl -sS -X POST "$url/sleep?level=1" >/dev/null
+	try wsync-push m -e "$url" --asleep weights,kv_cache
+	expect_status 0
+	[[ $(posts "$url") == *" pause wake_up pause update_weights wake_up resume" ]] ||
+		explain "$(posts "$url")"
 }
 
 @test "a vLLM without dev mode, TRL's server and prime-rl's are recognized" {

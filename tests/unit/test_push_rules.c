@@ -43,7 +43,7 @@ static const struct {
 	{ WS_LINEAGE_SLIME,
 	  "... d.d ... ...", "... d.d ... ...", "i.i i.i i.i i.i", "... d.d ... ..." },
 	{ WS_LINEAGE_VLLM_20, "... r.r ... ...", "ttt ttt ttt ttt", "i.i i.i i.i i.i",
-	  "... r.r ... ..." },
+	  "sss sss sss sss" },
 	{ WS_LINEAGE_VLLM_24, "... r.r ... ...", "ttt ttt ttt ttt", "i.i i.i i.i i.i",
 	  "sss sss sss sss" },
 	{ WS_LINEAGE_VLLM_27, "... r.r ... ...", "ttt ttt ttt ttt", "i.i i.i i.i i.i",

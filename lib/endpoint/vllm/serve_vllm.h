@@ -31,7 +31,8 @@ struct ws_serve_vllm {
 	bool packed;        /* of init_info */
 	uint64_t limit;     /* bytes of a packed broadcast, of init_info */
 	uint64_t since;     /* sync in which the update was started */
-	bool *kept;         /* by first param of a module: it keeps parts of a failed update; owned */
+	bool *kept;         /* by the first param of a module: it keeps parts of a failed update;
+	                     * owned */
 	struct ws_json *last; /* body of the last update with names; owned */
 	/* replies of the second worker that the engine has not read: exceptions, or NULL for
 	 * success; owned; see ws_serve_vllm_worked */

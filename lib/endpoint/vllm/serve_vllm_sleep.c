@@ -2,8 +2,8 @@
 /* serve_vllm_sleep.c - /sleep pauses the engine and gives memory away, /wake_up takes it back.
  *
  * Level 0 only pauses. Level 1 keeps the weights in host memory, level 2 loses them. The engine
- * resumes when nothing sleeps any more. An update of weights that are gone crashes the engine.
- * /metrics shows the state, and nothing else here. */
+ * resumes when nothing sleeps any more, up to 0.20 at every /wake_up. An update of weights that are
+ * gone crashes the engine. /metrics shows the state, and nothing else here. */
 #include "serve_vllm.h"
 
 #include "serve_lineage.h"
@@ -102,7 +102,7 @@ void ws_serve_route_vllm_wake(struct ws_serve_call *c)
 	pthread_mutex_lock(&s->lock);
 	s->released &= all ? 0 : ~tags;
 	const bool awake = !s->released;
-	if (awake) {
+	if (awake || ws_serve_vllm_has(c, WS_IN_VLLM_0_20)) {
 		s->paused = s->rejects = false;
 		s->running = s->opts.busy;
 	}

@@ -7,6 +7,7 @@
 #include "push_state.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 void push_names_forget(struct ws_push *p)
 {
@@ -43,6 +44,24 @@ static int measure(struct ws_push *p, struct ws_err *err)
 	                             p->opts.cancel, err);
 }
 
+/* vLLM confirms a part of a fused layer, and gives the rest random values. So it must be known
+ * which tensors a layer needs. */
+static int check_parts(const struct ws_push *p, struct ws_err *err)
+{
+	const char *family = p->checks.names.family;
+	bool vllm = false;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		vllm |= ws_lineage_family(p->to.infos[i].lineage) == WS_FAMILY_VLLM;
+	if (!vllm || p->from.all_names || (*family && strcmp(family, "generic") != 0))
+		return 0;
+	ws_err_set(err, WS_EREFUSED, "vLLM confirms a part of a fused layer and gives the rest "
+	           "random values, and it was not checked that {include} and {exclude} leave "
+	           "layers whole");
+	return ws_err_hint(err, p->opts.verify == WS_VERIFY_NONE ?
+	                   "leave {verify} none out, or push all tensors" :
+	                   "name the model's config.json by {config}, or push all tensors");
+}
+
 int push_names(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_name_check_run_opts opts = {
@@ -57,10 +76,11 @@ int push_names(struct ws_push *p, struct ws_err *err)
 		.part = p->opts.senders > 1,
 	};
 	if (p->opts.verify == WS_VERIFY_NONE)
-		return 0;
+		return check_parts(p, err);
 	return push_find_targets(p, err) || measure(p, err) ||
 	                       ws_name_check_run_all(&opts, p->to.listed, p->to.n_listed,
-	                                             &p->opts.sink, &p->checks.names, err) ?
+	                                             &p->opts.sink, &p->checks.names, err) ||
+	                       check_parts(p, err) ?
 	               -1 :
 	               0;
 }

@@ -137,7 +137,8 @@ static int check_endpoint(struct ws_push *p, size_t i, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	const char *url = p->to.endpoints[i].url;
-	const struct ws_call to = { p->http, &url, 1, until, p->opts.cancel, NULL };
+	const struct ws_endpoint_info *info = &p->to.infos[i];
+	const struct ws_call to = { p->http, &url, 1, until, p->opts.cancel, &info };
 	struct ws_checksums sums = { 0 };
 	struct ws_err said = WS_ERR_INIT;
 	int rc;

@@ -402,6 +402,21 @@ static void note_paused(struct push_request *r, size_t i)
 		         " (%lld requests were paused)", (long long)n);
 }
 
+/* A worker that has loaded answers null. */
+static void check_workers(const struct ws_endpoint_info *info, const struct ws_json *answer,
+                          struct ws_err *said)
+{
+	const struct ws_json *results = ws_json_get(answer, "results");
+	bool all = info->dp_size > 1 || ws_json_count(results) == info->world_size;
+	for (const struct ws_json *r = ws_json_first(results); r; r = ws_json_next(r))
+		all = all && ws_json_type(r) == WS_JSON_NULL;
+	if (said->code || all)
+		return;
+	ws_err_set(said, WS_EREFUSED, "POST /collective_rpc: the reply does not say that every "
+	           "worker has loaded");
+	ws_err_where(said, NULL, info->url);
+}
+
 static void report_answer(struct ws_push *p, struct push_request *r, size_t i)
 {
 	struct push_endpoint *e = &p->to.endpoints[i];
@@ -414,6 +429,8 @@ static void report_answer(struct ws_push *p, struct push_request *r, size_t i)
 		ws_err_set(said, WS_EREFUSED,
 		           "%s does not report whether its draft model was loaded: \"%s\"",
 		           e->url, words);
+	if (is_vllm(p, i))
+		check_workers(&p->to.infos[i], answer, said);
 	if (said->code == WS_OK) {
 		push_target_event(&e->weights, PUSH_ACKED_LAST);
 		note_paused(r, i);
@@ -507,7 +524,10 @@ static int load_first(struct ws_push *p, struct ws_err *err)
 
 static int transfer(struct ws_push *p, struct ws_err *err)
 {
-	return push_scope_begin(p, err) || load_first(p, err) || load(p, err) || push_scope_end(p, err) ? -1 : 0;
+	return push_scope_begin(p, err) || load_first(p, err) || load(p, err) ||
+	                       push_scope_end(p, err) ?
+	               -1 :
+	               0;
 }
 
 /* ---- staged checkpoints ---- */

@@ -208,9 +208,6 @@ static bool was_finished(const struct push_endpoint *e)
 static int begin_transfer(struct ws_push *p, ws_deadline until, struct ws_err *err)
 {
 	const struct ws_cancel *cancel = p->opts.cancel;
-	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		p->to.endpoints[i].holds_parts =
-			push_may_hold_parts(p, i) && !p->to.endpoints[i].left_open;
 	if (push_finish_left_open(p, until, err))
 		return -1;
 	int rc = send_scope(p, TRANSFER, BEGIN, wants_transfer, until, cancel, err);
@@ -278,7 +275,8 @@ static void undo_transfer(struct ws_push *p, ws_deadline until)
 	for (size_t k = 0; k < n; k++) {
 		const size_t i = p->to.call.index[k];
 		const struct push_weights *w = &p->to.endpoints[i].weights;
-		const bool ended = answers[k].err.code == WS_OK, finished = ended && answers[k].sent;
+		const bool ended = answers[k].err.code == WS_OK;
+		const bool finished = ended && answers[k].sent;
 		if (!finished)
 			push_target_event(w, PUSH_VALUES_LOST);
 		if (ended)

@@ -16,9 +16,9 @@
  * the rest of the layer has random values (vLLM 0.32): such a plan is refused before the pause.
  *
  * After a start, a server without the finish dies of the first prompt. So after a failure it gets
- * the finish, and stays paused if anything was sent, until a push has sent everything. With more than one worker, a failed request
- * leaves answers behind, which vLLM takes for those of later requests (0.32): only a restart
- * helps. */
+ * the finish, and stays paused if anything was sent, until a push has sent everything. With several
+ * workers, a failed request leaves answers behind, which vLLM takes for those of later requests
+ * (0.32): only a restart helps. */
 #include "push_protocol.h"
 
 #include "join.h"
@@ -167,8 +167,16 @@ static int check_engine(const struct ws_push *p, size_t i, struct ws_err *err)
 
 int push_check_partial(const struct ws_push *p, size_t i, struct ws_err *err)
 {
-	if (p->opts.on_partial != WS_PARTIAL_RESUME ||
-	    ws_lineage_family(p->to.infos[i].lineage) != WS_FAMILY_VLLM)
+	const struct ws_endpoint_info *info = &p->to.infos[i];
+	if (ws_lineage_family(info->lineage) != WS_FAMILY_VLLM)
+		return 0;
+	/* Only the answers of the first engine can be checked (vllm_workers.h). */
+	if (info->dp_size > 1 && info->world_size > info->dp_size && push_may_hold_parts(p, i))
+		return refuse(p, i, "it was found paused or with incomplete weights, and it cannot "
+		              "be known whether the workers of all its engines answer the last "
+		              "request",
+		              "restart the server", err);
+	if (p->opts.on_partial != WS_PARTIAL_RESUME)
 		return 0;
 	return refuse(p, i, "a vLLM with incomplete weights ends at the first prompt, so it is not "
 	              "resumed", "leave {on_partial} out", err);

@@ -74,6 +74,24 @@ static int check_vllm(const struct push_endpoint *e, const struct ws_endpoint_in
 	                        "run wsync-ctl wake");
 }
 
+/* What a vLLM is told by requests of another form differs from what it does. */
+static int assume(struct ws_endpoint_info *info, enum ws_lineage asked, struct ws_err *err)
+{
+	const struct ws_endpoint_info found = *info;
+	ws_endpoint_assume(info, asked);
+	const bool vllm = ws_lineage_family(found.lineage) == WS_FAMILY_VLLM ||
+	                  ws_lineage_family(info->lineage) == WS_FAMILY_VLLM;
+	if (!vllm || (ws_lineage_family(found.lineage) == ws_lineage_family(info->lineage) &&
+	              found.can.packed_at_init == info->can.packed_at_init &&
+	              found.can.transfer_session == info->can.transfer_session))
+		return 0;
+	ws_err_set(err, WS_EREFUSED, "%s: it is %s%s, whose requests differ from those of "
+	           "{lineage} %s", info->url,
+	           ws_lineage_family(found.lineage) == WS_FAMILY_VLLM ? "vLLM " : "",
+	           *found.version ? found.version : "another server", ws_lineage_name(asked));
+	return ws_err_hint(err, "leave {lineage} out");
+}
+
 struct ws_member push_member_of(const char *url, const struct ws_endpoint_info *info)
 {
 	const bool vllm = ws_lineage_family(info->lineage) == WS_FAMILY_VLLM;
@@ -121,9 +139,9 @@ int push_connect(struct ws_push *p, struct ws_err *err)
 	if (rc)
 		return -1;
 	for (size_t i = 0; i < n; i++) {
-		ws_endpoint_assume(&p->to.infos[i], p->opts.lineage);
 		const struct ws_endpoint_info *info = &p->to.infos[i];
-		if (check_vllm(&p->to.endpoints[i], info, err) ||
+		if (assume(&p->to.infos[i], p->opts.lineage, err) ||
+		    check_vllm(&p->to.endpoints[i], info, err) ||
 		    (!p->protocol->any_ranks && push_check_ranks(info, err)) ||
 		    check_nccl(p, info, err) || check_sharing(info, err))
 			return ws_err_where(err, NULL, p->to.endpoints[i].url);

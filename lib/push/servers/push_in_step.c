@@ -73,8 +73,15 @@ int push_in_step(struct ws_push *p, struct ws_err *err)
 bool push_may_hold_parts(const struct ws_push *p, size_t i)
 {
 	const struct push_endpoint *e = &p->to.endpoints[i];
-	return is_vllm(p, i) && (e->found_paused || e->found_stopped || e->left_open ||
-	                         e->weights.state == WS_PARTIAL);
+	const bool stopped = e->found_paused || (e->found_stopped && !e->slept);
+	return is_vllm(p, i) && (stopped || e->left_open || e->weights.state == WS_PARTIAL);
+}
+
+void push_note_parts(struct ws_push *p)
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		p->to.endpoints[i].holds_parts =
+			push_may_hold_parts(p, i) && !p->to.endpoints[i].left_open;
 }
 
 int push_finish_left_open(struct ws_push *p, ws_deadline until, struct ws_err *err)

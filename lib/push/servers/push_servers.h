@@ -178,9 +178,11 @@ int push_check_end(struct ws_push *p, struct ws_err *err);       /* after resumi
 
 /* -1: the workers of a vLLM answer earlier requests, or it is inside the update of another push. */
 int push_in_step(struct ws_push *p, struct ws_err *err);
-/* Layers of this vLLM may hold parts of an earlier update, unless they were just finished. Only
- * before our first request that changes it. */
+/* Layers of this vLLM may hold parts of an earlier update. Only before our first request that
+ * changes the server. */
 bool push_may_hold_parts(const struct ws_push *p, size_t i);
+/* Keeps that in `holds_parts` of all endpoints. */
+void push_note_parts(struct ws_push *p);
 /* Finishes the updates of dead pushes. Incomplete layers become those that the server has, so this
  * push must send everything. */
 int push_finish_left_open(struct ws_push *p, ws_deadline until, struct ws_err *err);

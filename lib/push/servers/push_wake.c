@@ -158,10 +158,28 @@ static int wake_those(struct ws_push *p,
 	return rc;
 }
 
+/* A vLLM resumes when it is woken: up to 0.20 with any of its memory, later with the last of it. */
+static int pause_again(struct ws_push *p, ws_deadline until, struct ws_err *err)
+{
+	push_call_new(p);
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		const struct push_endpoint *e = &p->to.endpoints[i];
+		if (ws_lineage_family(p->to.infos[i].lineage) == WS_FAMILY_VLLM && e->slept &&
+		    e->paused_now && !(e->asleep & WS_MEMORY_WEIGHTS))
+			push_call_add(p, i);
+	}
+	const struct ws_call to = push_call_made(p, until, p->opts.cancel);
+	if (!to.n)
+		return 0;
+	return ws_endpoint_pause(&to, p->opts.pause, push_flush_when(p) != WS_FLUSH_NEVER,
+	                         p->to.call.answers, err);
+}
+
 int push_wake_weights(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
-	if (wake_those(p, NULL, WS_MEMORY_WEIGHTS, until, p->opts.cancel, err) == 0)
+	if (wake_those(p, NULL, WS_MEMORY_WEIGHTS, until, p->opts.cancel, err) == 0 &&
+	    pause_again(p, until, err) == 0)
 		return 0;
 	err->hint[0] = 0; /* push_name_remedy writes the hint */
 	return -1;
