@@ -25,8 +25,8 @@ static const char *const alike[] = {
 	"disk-dir", "disk-path", "dry-run", "ep", "exclude", "flush", "flush-first", "gpu",
 	"group-name", "include", "keep", "lineage", "map", "master-address", "master-port",
 	"min-coverage", "model", "nccl-from", "on-partial", "packed-scales", "pause", "pool",
-	"prompts", "protocol", "quantize", "registry", "reset", "round", "scratch", "sender", "shared-gpu", "stage",
-	"state-dir", "tp", "transform-on", "trust-values", "twice", "two-phase", "ue8m0",
+	"prompts", "protocol", "quantize", "registry", "reset", "round", "scratch", "sender",
+	"shared-gpu", "stage", "state-dir", "tp", "transform-on", "trust-values", "twice", "two-phase", "ue8m0",
 	"unpack", "verify", "weight-version",
 };
 

@@ -131,7 +131,7 @@ struct ws_call {
 int ws_endpoint_probe_all(const struct ws_call *to, struct ws_endpoint_info *infos,
                           struct ws_err *errs, struct ws_err *err);
 /* The same, with patience for servers that live but answer slowly: the first time, a vLLM needs
- * 10 s or more to tell its configuration. It has until slow_until, if that is later than to->until. */
+ * 10 s or more to tell its configuration. It has until slow_until if that is later. */
 int ws_endpoint_probe_slow(const struct ws_call *to, ws_deadline slow_until,
                            struct ws_endpoint_info *infos, struct ws_err *errs,
                            struct ws_err *err);

@@ -29,8 +29,9 @@
 enum { MAX_RANKS = 65536 };
 /* For the first answer with the configuration, of a server that has answered to /version. */
 static const int64_t CONFIG_NS = 60 * WS_NS_PER_S;
-/* For the label, which is not answered while workers wait for a sender that has died. */
-static const int64_t LABEL_NS = 3 * WS_NS_PER_S;
+/* For the label, which is not answered while workers wait for a sender that has died, and the name
+ * of the model. */
+static const int64_t OPTIONAL_NS = 3 * WS_NS_PER_S;
 enum { VERSION, TRL, WORLD, MODELS, LABEL, SLEEPING, CONFIG, QUESTIONS };
 static const char CONFIG_PATH[] = "/server_info?config_format=json";
 static const char *const paths[QUESTIONS] = {
@@ -41,7 +42,7 @@ static const char *const paths[QUESTIONS] = {
 
 struct vllm_probe {
 	const struct ws_call *to;
-	ws_deadline slow_until, config_until, label_until;
+	ws_deadline slow_until, config_until, optional_until;
 	const bool *wanted;
 	const struct ws_json *const *routes;
 	struct ws_endpoint_info *infos;
@@ -188,13 +189,13 @@ static bool is_asleep(const struct vllm_probe *p, size_t i)
 }
 
 /* A question that a vLLM answers, or answers by 404. Any other answer is an error: of what it would
- * have told, nothing can be assumed. */
+ * have told, nothing can be assumed. A proxy may refuse metrics. */
 static int check_told(const struct vllm_probe *p, size_t i, int question, struct ws_err *err)
 {
 	struct ws_endpoint_call *call = call_of(p, i, question);
 	const struct ws_json *root;
-	if (question == SLEEPING && !call->http.err.code && call->http.status == 200)
-		return 0; /* no JSON */
+	if (question == SLEEPING && !call->http.err.code && call->http.status < 500)
+		return 0;
 	if (ws_endpoint_reply(call, &root, NULL, 0, err) == 0 || err->native != 404)
 		return err->code ? -1 : 0;
 	*err = (struct ws_err)WS_ERR_INIT;
@@ -259,8 +260,9 @@ static int ask(struct vllm_probe *p, int from, int to, const bool *wanted, struc
 			if (ws_endpoint_prepare(call_of(p, i, q), p->to->urls[i], "GET", paths[q],
 			                        NULL,
 			                        q == CONFIG ? p->config_until :
-			                        q == LABEL  ? p->label_until :
-			                                      p->to->until,
+			                        q == LABEL || q == MODELS ?
+			                                p->optional_until :
+			                                p->to->until,
 			                        err))
 				return -1;
 	return ws_endpoint_run(p->to->http, p->calls, p->to->n * QUESTIONS, p->to->cancel, err);
@@ -295,7 +297,8 @@ static int probe(struct vllm_probe *p, struct ws_err *err)
 		return -1;
 	for (size_t i = 0; i < p->to->n; i++)
 		p->vllm[i] = p->wanted[i] && is_vllm(p, i);
-	p->label_until = ws_deadline_min(p->to->until, ws_deadline_in(LABEL_NS));
+	p->optional_until = ws_deadline_min(ws_deadline_in(ws_deadline_left(p->to->until) / 2),
+	                                    ws_deadline_in(OPTIONAL_NS));
 	/* The first answer with the configuration takes seconds, in which no other comes. */
 	if (ask(p, WORLD, CONFIG, p->vllm, err))
 		return -1;

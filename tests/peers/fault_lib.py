@@ -161,7 +161,7 @@ PROTOCOLS = [
 ROLES = {"init_weight_transfer_engine": "init_weights_update_group", "pause": "pause_generation",
          "resume": "continue_generation", "weight_info": "model_info",
          "weight_checker": "weights_checker", "server_info": "config",
-         "get_world_size": "optional", "v1/models": "optional", "metrics": "optional"}
+         "get_world_size": "config", "v1/models": "optional"}
 
 
 class Point:
@@ -356,12 +356,7 @@ def kinds_at(step):
 
 
 def is_to_try(point):
-    """The configuration of a vLLM is waited for longer than the deadline. Its first request for
-    information keeps no push waiting."""
-    if point.role == "config":
-        return point.kind not in ("hang", "late", "freeze")
-    if point.protocol.is_vllm and point.role == "openapi.json":
-        return point.kind != "freeze"
+    """The first request to a vLLM for information keeps no push waiting."""
     if point.role in ("optional", "version", "first-info"):
         return point.kind != "freeze" and (point.role, point.kind in KINDS_OF_SIGNAL) != (
             "first-info", True)
@@ -416,8 +411,8 @@ PHASES = {"openapi.json": "connect init", "list_weights": "plan verify",
           "weights_checker": "verify", "update_weight_version": "verify",
           "resume_memory_occupation": "pause resume", "continue_generation": "resume",
           "receive_weights_ep_scatter": "init transfer",
-          **dict.fromkeys(("optional", "first-info", "version", "in-step"), "connect"),
-          "config": "connect plan",
+          **dict.fromkeys(("optional", "first-info", "version", "in-step", "config", "metrics"),
+                          "connect"),
           **dict.fromkeys(CONNECT, "connect transfer resume"),
           # Asked again for signs of another push.
           **dict.fromkeys(("model_info", "get_model_info", "ready",
@@ -447,8 +442,9 @@ EXCEPTIONS = {
     **{("optional", k): {0} for k in ROUTE_KINDS + ["late"]},
     ("optional", "die"): {4, 5, 6}, ("optional", "freeze"): {4, 5, 10},
     ("is_paused", "drop"): {0, 4, 5}, ("is_paused", "garbage"): {0, 5},
-    # Without its configuration a vLLM is one that has no engine for weights.
-    **{("config", k): {0, 4, 5} for k in ROUTE_KINDS},
+    # What is asked again after a dropped connection. A proxy may refuse metrics.
+    **{(step, "drop"): {0, 4, 5} for step in ("config", "metrics")},
+    ("metrics", "refuse"): {0}, ("metrics", "garbage"): {0, 5, 6},
     # Without an answer to it a server is no vLLM, and judged by what else it says.
     **{("version", k): {4, 5, 6, 10} for k in ROUTE_KINDS + ["late"]},
     ("version", "drop"): {0, 4, 5}, ("version", "slow"): {0},
