@@ -26,8 +26,8 @@ static const char *const alike[] = {
 	"group-name", "include", "keep", "lineage", "map", "master-address", "master-port",
 	"min-coverage", "model", "nccl-from", "on-partial", "packed-scales", "pause", "pool",
 	"prompts", "protocol", "quantize", "registry", "reset", "round", "scratch", "sender",
-	"shared-gpu", "stage", "state-dir", "tp", "transform-on", "trust-values", "twice", "two-phase", "ue8m0",
-	"unpack", "verify", "weight-version",
+	"shared-gpu", "stage", "state-dir", "tp", "transform-on", "trust-values", "twice",
+	"two-phase", "ue8m0", "unpack", "verify", "weight-version",
 };
 
 static bool is_alike(const char *option, const char *field, size_t n)

@@ -226,6 +226,7 @@ def parts(pairs):
     for how in ([], ["--backend", "disk"]):
         done = lib.push([server], [source], "--verify", "none", "--bucket-size", "1KiB")
         assert done.rc == 5 and state_of(done) == [("partial", True)], done
+        lib.forget([server])
         pair.push(server, 2, "--bucket-size", "1KiB", *how)
         assert not is_paused(server)
         pair.push(server, 1)
