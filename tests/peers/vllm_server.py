@@ -5,6 +5,7 @@ Everything that serves and loads is vLLM's own; only the communicator is that of
 models are random, of two layers, without a tokenizer, and untied: on a CPU vLLM keeps a packed copy
 of the head, which an update of the embedding does not reach.
 """
+import atexit
 import contextlib
 import json
 import os
@@ -125,9 +126,10 @@ class Server:
             argv += ["--worker-extension-cls", "wsync_vllm.WorkerExtension"]
         if key:
             argv += ["--api-key", key]
-        # A session of its own: what it starts ends with it.
+        # A session of its own, so that what it starts can be ended with it.
         self.child = lib.start(argv + list(options), env, stdout=self.log, stderr=self.log,
                                stdin=subprocess.DEVNULL, start_new_session=True)
+        atexit.register(self.stop)  # its engines and workers outlive it otherwise
 
     def await_ready(self):
         def ready():
@@ -140,6 +142,7 @@ class Server:
         return self
 
     def stop(self):
+        atexit.unregister(self.stop)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.child.pid, signal.SIGKILL)
         lib.stop(self.child)
