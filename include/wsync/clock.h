@@ -29,6 +29,8 @@ static inline ws_deadline ws_deadline_min(ws_deadline a, ws_deadline b)
 bool ws_deadline_passed(ws_deadline until);
 /* ns left, 0 when passed, INT64_MAX for WS_FOREVER. */
 int64_t ws_deadline_left(ws_deadline until);
+/* The deadline after an n-th of the time that is left. Of WS_FOREVER: that. */
+ws_deadline ws_deadline_part(ws_deadline until, int n);
 /* For poll(2): ms left, rounded up, at most `most_ms` (which must be >= 0). */
 int ws_deadline_poll_ms(ws_deadline until, int most_ms);
 

@@ -26,6 +26,11 @@ int64_t ws_deadline_left(ws_deadline until)
 	return until > now ? until - now : 0;
 }
 
+ws_deadline ws_deadline_part(ws_deadline until, int n)
+{
+	return until == WS_FOREVER ? until : ws_deadline_in(ws_deadline_left(until) / n);
+}
+
 bool ws_deadline_passed(ws_deadline until)
 {
 	return ws_deadline_left(until) == 0;

@@ -310,7 +310,9 @@ int ws_endpoint_probe_slow(const struct ws_call *to, ws_deadline slow_until,
 	struct probe p = {
 		.to = to,
 		.slow_until = slow_until,
-		.lineage_until = ws_deadline_min(to->until, ws_deadline_in(LINEAGE_NS)),
+		/* leaves time for what a vLLM is asked then */
+		.lineage_until = ws_deadline_min(ws_deadline_part(to->until, 2),
+		                                 ws_deadline_in(LINEAGE_NS)),
 		.calls = calloc(most, QUESTIONS * sizeof *p.calls),
 		.signs = calloc(most, sizeof *p.signs),
 		.silent = calloc(most, sizeof *p.silent),

@@ -282,6 +282,11 @@ static int minor_of_vllm(const char *version)
 	return n;
 }
 
+bool ws_lineage_vllm_reads(const char *version)
+{
+	return minor_of_vllm(version) >= 0;
+}
+
 enum ws_lineage ws_lineage_vllm(const char *version, struct ws_capabilities *can)
 {
 	const int minor = minor_of_vllm(version);

@@ -33,6 +33,8 @@ enum ws_lineage ws_lineage_detect(const struct ws_lineage_signs *signs,
 
 /* The lineage of a vLLM of this version, and its capabilities. */
 enum ws_lineage ws_lineage_vllm(const char *version, struct ws_capabilities *can);
+/* False: a version of another form, such as that of a build from source, which counts as new. */
+bool ws_lineage_vllm_reads(const char *version);
 
 /* Reads an /openapi.json. -1, with *signs unchanged: it has no paths, or it does not list
  * own_route, which the server has just answered. Then it may be a proxy's. */

@@ -32,6 +32,7 @@ static const int64_t CONFIG_NS = 60 * WS_NS_PER_S;
 /* For the label, which is not answered while workers wait for a sender that has died, and the name
  * of the model. */
 static const int64_t OPTIONAL_NS = 3 * WS_NS_PER_S;
+static const int64_t LEAST_NS = WS_NS_PER_S;
 enum { VERSION, TRL, WORLD, MODELS, LABEL, SLEEPING, CONFIG, QUESTIONS };
 static const char CONFIG_PATH[] = "/server_info?config_format=json";
 static const char *const paths[QUESTIONS] = {
@@ -196,7 +197,13 @@ static int check_told(const struct vllm_probe *p, size_t i, int question, struct
 	const struct ws_json *root;
 	if (question == SLEEPING && !call->http.err.code && call->http.status < 500)
 		return 0;
-	if (ws_endpoint_reply(call, &root, NULL, 0, err) == 0 || err->native != 404)
+	if (ws_endpoint_reply(call, &root, NULL, 0, err) == 0 &&
+	    ws_json_type(root) != WS_JSON_OBJECT) {
+		ws_err_set(err, WS_EREFUSED, "GET %s: the answer is no JSON object",
+		           paths[question]);
+		return ws_err_where(err, NULL, p->infos[i].url);
+	}
+	if (err->code == WS_OK || err->native != 404)
 		return err->code ? -1 : 0;
 	*err = (struct ws_err)WS_ERR_INIT;
 	return 0;
@@ -276,7 +283,7 @@ static bool is_vllm(struct vllm_probe *p, size_t i)
 	struct ws_err said = WS_ERR_INIT;
 	if (!version) {
 		if (ws_endpoint_reply(call_of(p, i, VERSION), NULL, NULL, 0, &said) &&
-		    said.native != 404)
+		    !ws_endpoint_said_no(&said))
 			p->errs[i] = said;
 		if (ws_json_get_int(answer(p, i, TRL), "world_size", 0) > 0)
 			refuse_trl(info->url, &p->errs[i]);
@@ -297,13 +304,15 @@ static int probe(struct vllm_probe *p, struct ws_err *err)
 		return -1;
 	for (size_t i = 0; i < p->to->n; i++)
 		p->vllm[i] = p->wanted[i] && is_vllm(p, i);
-	p->optional_until = ws_deadline_min(ws_deadline_in(ws_deadline_left(p->to->until) / 2),
+	p->optional_until = ws_deadline_min(ws_deadline_part(p->to->until, 2),
 	                                    ws_deadline_in(OPTIONAL_NS));
 	/* The first answer with the configuration takes seconds, in which no other comes. */
 	if (ask(p, WORLD, CONFIG, p->vllm, err))
 		return -1;
 	const ws_deadline until = ws_deadline_min(p->slow_until, ws_deadline_in(CONFIG_NS));
+	const ws_deadline least = ws_deadline_in(LEAST_NS); /* if another server is silent */
 	p->config_until = until > p->to->until ? until : p->to->until;
+	p->config_until = p->config_until > least ? p->config_until : least;
 	if (ask(p, CONFIG, QUESTIONS, p->vllm, err))
 		return -1;
 	for (size_t i = 0; i < p->to->n; i++) {

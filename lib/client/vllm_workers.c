@@ -7,14 +7,10 @@
 #include <string.h>
 
 enum question { UPDATING, TASKS, HEALTH };
-static const struct {
-	const char *body;
-	enum ws_json_type type; /* of each worker's answer */
-} questions[] = {
-	[UPDATING] = { "{\"method\":\"__getattr__\",\"args\":[\"_weight_update_active\"]}",
-	               WS_JSON_STRING },
-	[TASKS] = { "{\"method\":\"get_supported_tasks\"}", WS_JSON_ARRAY },
-	[HEALTH] = { "{\"method\":\"check_health\"}", WS_JSON_NULL },
+static const char *const questions[] = {
+	[UPDATING] = "{\"method\":\"__getattr__\",\"args\":[\"_weight_update_active\"]}",
+	[TASKS] = "{\"method\":\"get_supported_tasks\"}",
+	[HEALTH] = "{\"method\":\"check_health\"}",
 };
 
 /* The answers of one server's workers. */
@@ -31,12 +27,15 @@ static int accuse(const char *url, struct ws_err *err)
 	return ws_err_where(err, NULL, url);
 }
 
-/* vLLM makes text of what is no object, array or null. */
+/* vLLM makes text of what is no object, array or null: a tuple too, with
+ * VLLM_ALLOW_INSECURE_SERIALIZATION=1. */
 static bool fits(const struct ws_json *r, enum question q)
 {
 	const char *text = ws_json_string(r);
-	return ws_json_type(r) == questions[q].type &&
-	       (!text || strcmp(text, "True") == 0 || strcmp(text, "False") == 0);
+	const bool is_bool = text && (strcmp(text, "True") == 0 || strcmp(text, "False") == 0);
+	return q == UPDATING ? is_bool :
+	       q == HEALTH   ? ws_json_type(r) == WS_JSON_NULL :
+	                       ws_json_type(r) != WS_JSON_NULL && !is_bool;
 }
 
 static int read_results(const struct ws_json *reply, enum question q, const char *url,
@@ -63,7 +62,7 @@ static int ask(const struct ws_call *to, const enum question *q, struct told *to
 	int rc = calls ? 0 : ws_oom(err);
 	for (size_t k = 0; k < n_bodies; k++) {
 		ws_buf_init(&bodies[k], 256);
-		ws_buf_puts(&bodies[k], questions[k].body);
+		ws_buf_puts(&bodies[k], questions[k]);
 	}
 	for (size_t i = 0; rc == 0 && i < to->n; i++)
 		rc = ws_endpoint_prepare(&calls[i], to->urls[i], "POST", "/collective_rpc",
@@ -91,7 +90,9 @@ int ws_vllm_in_step(const struct ws_call *to, bool *inside, struct ws_err *errs,
 	int rc = q && told ? 0 : ws_oom(err);
 	for (size_t i = 0; rc == 0 && i < to->n; i++) {
 		errs[i] = (struct ws_err)WS_ERR_INIT;
-		q[i] = to->infos[i]->can.transfer_session ? UPDATING : TASKS;
+		/* Without an engine there is no update, and workers of plug-ins may lack it. */
+		q[i] = to->infos[i]->can.transfer_session && *to->infos[i]->engine ? UPDATING :
+		                                                                     TASKS;
 	}
 	rc = rc || ask(to, q, told, errs, err) ? -1 : 0;
 	for (size_t i = 0; rc == 0 && i < to->n; i++) {

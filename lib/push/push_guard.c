@@ -84,9 +84,11 @@ static void copy_endpoint(const struct ws_push *p, size_t i, struct ws_journal_e
 	 * sources. */
 	const bool unsure =
 		e->weights.state == WS_COMMITTED && (p->run.weights_dirty || p->run.commits_void);
+	/* vLLM's layers have no values until the end. */
+	const bool emptied = e->weights.scope_open && e->scope == PUSH_SCOPE_TRANSFER;
 	push_describe(p, i, out);
 	out->url = e->url;
-	out->state = unsure ? WS_PARTIAL : e->weights.state;
+	out->state = unsure || emptied ? WS_PARTIAL : e->weights.state;
 	if (!e->weights.scope_open && !p->run.weights_dirty && !e->staged)
 		out->open_update = WS_UPDATE_NONE;
 	out->paused = out->paused && !push_others_stopped(e) &&

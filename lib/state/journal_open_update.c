@@ -139,7 +139,8 @@ static int end_transfers(struct ws_http *http, struct ws_journal_endpoint *those
 	for (size_t i = n; rc == 0 && k && i-- > 0;)
 		if (those[i].open_update == WS_UPDATE_TRANSFER) {
 			const struct ws_err *said = &answers[--k].err;
-			if (said->code == WS_OK || ws_endpoint_said_no(said))
+			/* One that refuses is still inside: 500. */
+			if (said->code == WS_OK || said->native == 404 || said->native == 405)
 				those[i].open_update = WS_UPDATE_NONE;
 		}
 	free(answers);

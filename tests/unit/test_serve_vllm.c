@@ -287,6 +287,21 @@ ASKING(after_a_failed_call_several_workers_answer_late)
 	post("/collective_rpc", "{\"method\":\"wsync_describe\"}", 500, "already active");
 }
 
+ASKING(the_workers_tell_whether_an_update_is_open)
+{
+	static const char ask[] =
+		"{\"method\":\"__getattr__\",\"args\":[\"_weight_update_active\"]}";
+	for (unsigned v = V24; v < VERSIONS; v++) {
+		begin(v);
+		post("/collective_rpc", ask, 200, "{\"results\":[\"False\"]}");
+		post("/start_weight_update", "{}", 200, "started");
+		post("/collective_rpc", ask, 200, "{\"results\":[\"True\"]}");
+	}
+	begin(V20);
+	post("/collective_rpc", ask, 500,
+	     "'Worker' object has no attribute '_weight_update_active'");
+}
+
 /* ---- start, update, finish ---- */
 
 static const char empty[] =

@@ -75,7 +75,8 @@ void ws_serve_vllm_abandon(struct ws_serve *s)
 		v->kept = calloc(n + 1, sizeof *v->kept);
 	for (size_t i = 0, end, n_came; v->kept && i < n; i = end) {
 		end = module_end(l, i);
-		v->kept[i] |= count_parts(s, i, end, &n_came) > n_came && n_came;
+		const size_t all = count_parts(s, i, end, &n_came);
+		v->kept[i] |= n_came && n_came < all;
 	}
 }
 

@@ -116,7 +116,8 @@ static size_t take_header(char *bytes, size_t size, size_t n, void *user)
 	struct ws_http_flight *f = user;
 	/* uvicorn, vLLM's HTTP server, closes the connection after an exception, without having
 	 * said so: a request on it would be lost. "HTTP/1.1 500 ..." */
-	if (!f->head_bytes && size * n > 9 && memcmp(bytes, "HTTP/1.", 7) == 0 && bytes[9] == '5')
+	if (!f->head_bytes && size * n > 12 && memcmp(bytes, "HTTP/1.", 7) == 0 &&
+	    memcmp(bytes + 9, "500", 3) == 0)
 		curl_easy_setopt(f->easy, CURLOPT_FORBID_REUSE, 1L);
 	f->head_bytes += size * n;
 	return f->head_bytes > WS_HTTP_HEAD_MAX ? 0 : size * n;

@@ -513,7 +513,9 @@ static int load_first(struct ws_push *p, struct ws_err *err)
 	if (rc == 0) {
 		write_reload(p, &r.w);
 		r.changes = true;
+		push_disk_of(p)->asked = true;
 		rc = push_request_ask(p, &r, holds_parts, until, p->opts.cancel, err);
+		push_request_note(p, &r);
 	}
 	for (size_t i = 0; rc && i < p->opts.n_endpoints; i++)
 		if (strcmp(err->endpoint, p->to.endpoints[i].url) == 0)

@@ -94,6 +94,8 @@ static void take_answer(struct ws_push *p, size_t i, enum push_side side)
 			push_target_event(&e->weights, PUSH_VALUES_LOST);
 	} else if (code == WS_OK) {
 		push_target_event(&e->weights, PUSH_SCOPE_CLOSED);
+	} else if (wants_transfer(e)) { /* a second finish may work, on layers half processed */
+		push_target_event(&e->weights, PUSH_WITHDRAWN);
 	}
 }
 
@@ -203,14 +205,16 @@ static bool was_finished(const struct push_endpoint *e)
 	return e->holds_parts && wants_transfer(e) && !e->weights.scope_open;
 }
 
-/* A finish makes layers forget the parts that a failed update left there (push_in_step.c). Nothing
- * was sent yet, so all others get their values back. */
+/* A finish makes layers forget the parts that a failed update left there (push_in_step.c). */
 static int begin_transfer(struct ws_push *p, ws_deadline until, struct ws_err *err)
 {
 	const struct ws_cancel *cancel = p->opts.cancel;
 	if (push_finish_left_open(p, until, err))
 		return -1;
 	int rc = send_scope(p, TRANSFER, BEGIN, wants_transfer, until, cancel, err);
+	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++)
+		if (holds_parts(&p->to.endpoints[i])) /* the rest of such layers becomes random */
+			push_target_event(&p->to.endpoints[i].weights, PUSH_VALUES_LOST);
 	if (rc == 0 && any_wants(p, holds_parts))
 		rc = send_scope(p, TRANSFER, END, holds_parts, until, cancel, err) ||
 		                     send_scope(p, TRANSFER, BEGIN, was_finished, until,
@@ -264,7 +268,8 @@ static void note_not_ended(struct ws_push *p, size_t i)
 		          p->to.errs[i].msg);
 }
 
-/* A vLLM ends its update itself when a request fails; then its layers stay empty. */
+/* A vLLM ends its update itself when a request fails; then its layers stay empty. One that has not
+ * answered may still begin, although it says now that it is in no update. */
 static void undo_transfer(struct ws_push *p, ws_deadline until)
 {
 	struct ws_endpoint_answer *answers = p->to.call.answers;
@@ -279,11 +284,14 @@ static void undo_transfer(struct ws_push *p, ws_deadline until)
 		const bool finished = ended && answers[k].sent;
 		if (!finished)
 			push_target_event(w, PUSH_VALUES_LOST);
-		if (ended)
-			push_target_event(w, finished ? PUSH_SCOPE_CLOSED : PUSH_SCOPE_DROPPED);
-		p->to.errs[i] = answers[k].err;
+		if (finished)
+			push_target_event(w, PUSH_SCOPE_CLOSED);
+		else if (ended && !p->to.endpoints[i].timed_out)
+			push_target_event(w, PUSH_SCOPE_DROPPED);
 		if (!ended)
-			note_not_ended(p, i);
+			push_warn(p, p->to.endpoints[i].url,
+			          "may still wait for the end of its weight update: %s",
+			          answers[k].err.msg);
 	}
 }
 

@@ -131,7 +131,9 @@ static int begin(struct ws_push *p, struct ws_err *err)
 		ws_jw_end_array(&r.w);
 		push_write_shapes(&r.w, NULL, 0);
 		ws_jw_end_object(&r.w);
+		r.changes = true;
 		rc = push_request_ask(p, &r, holds_parts, until, p->opts.cancel, err);
+		push_request_note(p, &r);
 	}
 	push_request_close(p, &r);
 	return rc;
@@ -174,8 +176,8 @@ int push_check_partial(const struct ws_push *p, size_t i, struct ws_err *err)
 	if (info->dp_size > 1 && info->world_size > info->dp_size && push_may_hold_parts(p, i))
 		return refuse(p, i, "it was found paused or with incomplete weights, and it cannot "
 		              "be known whether the workers of all its engines answer the last "
-		              "request",
-		              "restart the server", err);
+		              "request", "restart the server, then wsync-ctl repair --forget and "
+		              "push again", err);
 	if (p->opts.on_partial != WS_PARTIAL_RESUME)
 		return 0;
 	return refuse(p, i, "a vLLM with incomplete weights ends at the first prompt, so it is not "

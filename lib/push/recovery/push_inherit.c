@@ -34,12 +34,6 @@ static ws_deadline a_while(const struct ws_push *p)
 	return ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 }
 
-/* A quarter of the time that is left. */
-static ws_deadline a_quarter(ws_deadline until)
-{
-	return until == WS_FOREVER ? until : ws_deadline_in(ws_deadline_left(until) / 4);
-}
-
 /* A two-phase update that is ended may be loaded: if it was staged, all of it. */
 static void note_ended(struct ws_push *p, const struct ws_journal_endpoint *now, const bool *loaded,
                        size_t n)
@@ -83,7 +77,7 @@ void push_clean_up(struct ws_push *p, struct ws_journal_entry *entry)
 	for (size_t i = 0; p->link.group && strcmp(r->group, p->link.name) == 0 && i < n; i++)
 		now[i].grouped = false;
 	if (n) {
-		ws_journal_release_late(r, a_quarter(p->run.until), p->opts.cancel);
+		ws_journal_release_late(r, ws_deadline_part(p->run.until, 4), p->opts.cancel);
 		ws_journal_leave_group(p->http, now, n, r->group, ws_deadline_in(STALE_NS),
 		                       p->opts.cancel);
 		end_updates(p, r, now, n);
@@ -150,9 +144,8 @@ static void inherit(struct ws_push *p, struct ws_journal_entry *entry)
 			e->slept = true;
 			e->asleep = was->asleep;
 		}
-		e->may_finish = e->may_finish || (was->open_update == WS_UPDATE_TRANSFER &&
-		                                  entry->fate == WS_PROCESS_DEAD) ||
-		                is_ours(r);
+		e->may_finish |= was->open_update == WS_UPDATE_TRANSFER &&
+		                 (entry->fate == WS_PROCESS_DEAD || is_ours(r));
 		/* Our own record: the file could not be updated after everything had been sent. */
 		if (was->state != WS_PARTIAL || e->weights.state == WS_PARTIAL || own)
 			continue;

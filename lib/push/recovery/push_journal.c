@@ -301,7 +301,8 @@ static void forget_updates(const struct ws_push *p, struct ws_journal_entry *ent
 		const size_t i = push_find_endpoint(p, now.url);
 		if (entry->err.code || !now.open_update || i == p->opts.n_endpoints ||
 		    !push_weights_arrived(&p->to.endpoints[i].weights) ||
-		    now.open_update != kind_of_update(p, i))
+		    (now.open_update != kind_of_update(p, i) &&
+		     now.open_update != WS_UPDATE_TRANSFER))
 			continue;
 		now.open_update = r->endpoints[k].open_update = WS_UPDATE_NONE;
 		ws_journal_change(entry, &now, 1, NULL);

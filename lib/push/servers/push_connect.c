@@ -3,6 +3,8 @@
  * has changed. */
 #include "push_protocol.h"
 
+#include "lineage_probe.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -81,9 +83,10 @@ static int assume(struct ws_endpoint_info *info, enum ws_lineage asked, struct w
 	ws_endpoint_assume(info, asked);
 	const bool vllm = ws_lineage_family(found.lineage) == WS_FAMILY_VLLM ||
 	                  ws_lineage_family(info->lineage) == WS_FAMILY_VLLM;
-	if (!vllm || (ws_lineage_family(found.lineage) == ws_lineage_family(info->lineage) &&
-	              found.can.packed_at_init == info->can.packed_at_init &&
-	              found.can.transfer_session == info->can.transfer_session))
+	const bool same = ws_lineage_family(found.lineage) == ws_lineage_family(info->lineage) &&
+	                  found.can.packed_at_init == info->can.packed_at_init &&
+	                  found.can.transfer_session == info->can.transfer_session;
+	if (!vllm || same || !ws_lineage_vllm_reads(found.version))
 		return 0;
 	ws_err_set(err, WS_EREFUSED, "%s: it is %s%s, whose requests differ from those of "
 	           "{lineage} %s", info->url,

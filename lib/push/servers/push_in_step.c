@@ -104,10 +104,12 @@ int push_finish_left_open(struct ws_push *p, ws_deadline until, struct ws_err *e
 		return 0;
 	const struct ws_call to = push_call_made(p, until, p->opts.cancel);
 	const int rc = ws_vllm_end_updates(&to, c->answers, err);
-	for (size_t k = 0; k < c->n; k++)
-		if (c->answers[k].err.code)
+	for (size_t k = c->n; k-- > 0;)
+		if (c->answers[k].err.code) {
 			push_note_failure(p, c->index[k], &c->answers[k].err);
-		else
+			*err = c->answers[k].err; /* its own: nobody has new weights */
+		} else {
 			p->to.endpoints[c->index[k]].left_open = false;
+		}
 	return rc;
 }

@@ -171,8 +171,16 @@ static int pause_again(struct ws_push *p, ws_deadline until, struct ws_err *err)
 	const struct ws_call to = push_call_made(p, until, p->opts.cancel);
 	if (!to.n)
 		return 0;
-	return ws_endpoint_pause(&to, p->opts.pause, push_flush_when(p) != WS_FLUSH_NEVER,
-	                         p->to.call.answers, err);
+	const struct ws_endpoint_answer *said = p->to.call.answers;
+	const int rc = ws_endpoint_pause(&to, p->opts.pause,
+	                                 push_flush_when(p) != WS_FLUSH_NEVER,
+	                                 p->to.call.answers, err);
+	for (size_t k = to.n; k-- > 0;)
+		if (said[k].err.code) {
+			push_note_failure(p, p->to.call.index[k], &said[k].err);
+			*err = said[k].err; /* its own: nobody has new weights */
+		}
+	return rc;
 }
 
 int push_wake_weights(struct ws_push *p, struct ws_err *err)
