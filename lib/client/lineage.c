@@ -90,12 +90,14 @@ static const struct ws_capabilities table[WS_N_LINEAGES] = {
 	[WS_LINEAGE_SESSION] = { YEAR_2026, .session = true, .selector = true,
 	                         .skip_tensors = true },
 	[WS_LINEAGE_SLIME] = { YEAR_2026, .post_process = true },
-	[WS_LINEAGE_VLLM_20] = { VLLM },
-	[WS_LINEAGE_VLLM_24] = { VLLM_SESSION },
-	[WS_LINEAGE_VLLM_27] = { VLLM_SESSION, .set_version = true },
+	[WS_LINEAGE_VLLM_20] = { VLLM, .ipc_tensors = true },
+	[WS_LINEAGE_VLLM_24] = { VLLM_SESSION, .ipc_packed = true },
+	[WS_LINEAGE_VLLM_27] = {
+		VLLM_SESSION, .set_version = true, .ipc_packed = true, .ipc_at_init = true,
+	},
 	[WS_LINEAGE_VLLM_33] = {
 		VLLM_SESSION, .set_version = true, .packed_at_init = true, .unique_id = true,
-		.shutdown = true, .checksums = true,
+		.shutdown = true, .checksums = true, .ipc_packed = true, .ipc_at_init = true,
 	},
 };
 
@@ -117,7 +119,9 @@ static const struct {
 	FIELD("weights", from_disk), FIELD("weights", from_tensor), FIELD("weights", from_ipc),
 	FIELD("weights", sparse_delta), FIELD("weights", transfer),
 	FIELD("weights", transfer_session), FIELD("weights", packed_at_init),
-	FIELD("weights", unique_id), FIELD("weights", shutdown), FIELD("weights", reload),
+	FIELD("weights", ipc_tensors), FIELD("weights", ipc_packed),
+	FIELD("weights", ipc_at_init), FIELD("weights", unique_id), FIELD("weights", shutdown),
+	FIELD("weights", reload),
 	FIELD("update", load_format), FIELD("update", mixed_bucket),
 	FIELD("update", weight_version), FIELD("update", abort_requests),
 	FIELD("update", free_kv), FIELD("update", empty_cache), FIELD("update", selector),
@@ -298,6 +302,9 @@ enum ws_lineage ws_lineage_vllm(const char *version, struct ws_capabilities *can
 	/* Versions that cannot be read, such as those of a build from source, count as new. */
 	can->transfer &= minor < 0 || minor >= 16;
 	can->set_version &= minor < 0 || minor >= 27;
+	can->ipc_tensors &= minor >= 18;
+	can->ipc_packed &= minor < 0 || minor >= 22;
+	can->ipc_at_init &= minor < 0 || minor >= 27;
 	can->unique_id &= minor < 0 || minor >= 30;
 	can->shutdown &= minor < 0 || minor >= 32;
 	can->checksums &= minor < 0 || minor >= 32;

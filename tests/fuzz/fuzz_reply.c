@@ -2,6 +2,7 @@
 /* Whatever a server says becomes a sentence, printable and bounded, or a decoded value. The first
  * byte chooses the HTTP status. */
 #include "endpoint_call.h"
+#include "vllm_probe.h"
 #include "wsync/tool/listing.h"
 
 #include <stdlib.h>
@@ -24,6 +25,7 @@ static void decode(const struct ws_json *root)
 	struct ws_err err;
 	ws_endpoint_decode_server_info(root, &info);
 	ws_endpoint_decode_model_info(root, &info);
+	ws_vllm_decode_config(root, &info);
 	check_text(info.version);
 	check_text(info.served_model);
 	if (info.tp_size < 1)
@@ -32,6 +34,10 @@ static void decode(const struct ws_json *root)
 		check_text(err.msg);
 	else
 		ws_weight_list_free(&list);
+	if (ws_vllm_decode_checksums(root, &sums, &err))
+		check_text(err.msg);
+	else
+		ws_checksums_free(&sums);
 	if (ws_endpoint_decode_checksums(root, &sums, &err)) {
 		check_text(err.msg);
 	} else {

@@ -157,6 +157,33 @@ def torch_opens_ours_by_uuid(torch, tool, metadata):
     assert opened.calls[0][0] == 1
 
 
+def torch_opens_ours_for_vllm(torch, tool, _metadata):
+    """vLLM has no list of names, puts the number of its own GPU in, and calls torch's function."""
+    from torch.multiprocessing.reductions import rebuild_cuda_tensor
+    wanted, opened, at = tensors(torch), Opened(torch), 1 << 33
+    made = pickle.loads(ask(tool, "vllm packed %d" % at, lines(wanted)))
+    assert list(made) == [UUID] and type(made[UUID]) is tuple and len(made[UUID]) == 15, made
+    args = list(made[UUID])
+    args[6] = 5
+    flat = rebuild_cuda_tensor(*args)
+    (device, _, size, offset, *_), = opened.calls
+    assert (device, size, offset) == (5, ROOM, at) and flat.dtype == torch.uint8, opened.calls
+    assert raw(torch, flat) == pattern(flat.numel()) and flat.is_contiguous()
+    made = pickle.loads(ask(tool, "vllm tensors %d" % at, lines(wanted)))
+    assert len(made) == len(wanted)
+    for (name, dtype, shape), entry in zip(wanted, made):
+        (uuid, (function, args)), = entry.items()
+        assert uuid == UUID and function is rebuild_cuda_tensor and len(args) == 15
+        # as torch's C code shapes bytes of this type
+        x = torch.empty(shape, dtype=getattr(torch, dtype))
+        assert args[:6] == (torch.Tensor, tuple(shape), x.stride(), 0, torch.storage.TypedStorage,
+                            x.dtype), (name, args)
+        n = x.numel() * x.element_size()
+        assert args[8:] == (n, at, False, b"", 0, bytes(64), False), (name, args)
+        at += n
+    assert made[0][UUID][1][8] + (1 << 33) == made[1][UUID][1][9]
+
+
 def bucket(torch, metadata, wanted):
     at, listed = 0, []
     for name, dtype, shape in wanted:
@@ -208,6 +235,7 @@ def peer(tool):
              (we_read_torchs, "we read that of torch %s"),
              (torch_opens_ours, "torch %s rebuilds what is on a GPU, by its number"),
              (torch_opens_ours_by_uuid, "and servers do with torch %s, by its UUID"),
+             (torch_opens_ours_for_vllm, "and vLLM's workers do with torch %s"),
              (nothing_is_called, "what else is named is refused, beside torch %s"))
     for case, title in cases:
         try:
@@ -223,7 +251,7 @@ def main():
     if not os.path.exists(tool):
         print("1..0 # SKIP pickletool is not built")
         return 0
-    print("1..10")
+    print("1..12")
     bad = 0
     for version in ("1.13", "2.6"):
         argv = ["setpriv", "--pdeathsig", "KILL", os.path.join(HERE, "python.sh"), version,
@@ -231,7 +259,7 @@ def main():
         done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               timeout=1200)
         if done.returncode == 77:
-            for _ in range(5):
+            for _ in range(6):
                 print("ok # SKIP " + done.stderr.strip().split("\n")[-1])
             continue
         sys.stdout.write(done.stdout)

@@ -5,6 +5,7 @@
  *                                       tensors is (i * 131 + i / 251) modulo 256
  *   pickletool cuda DEVICE AT < LINES > PICKLE   the same with bytes on a GPU (DEVICE: its UUID or
  *                                       number); byte i of the handle is i
+ *   pickletool vllm packed|tensors AT < LINES > PICKLE   the handles that a vLLM gets
  *   pickletool read < PICKLE            the lines, each with the XXH3 of its bytes (0: on a GPU) */
 #include "hash.h"
 #include "pickle_bucket.h"
@@ -51,23 +52,37 @@ static int print(struct ws_buf *out)
 	return rc;
 }
 
-static int write_cuda(const char *device, const char *at)
+static struct ws_pickle_cuda place(const char *uuid, const char *at)
 {
-	unsigned char handle[64];
-	const size_t n = read_lines();
-	const bool is_number = strlen(device) < 4;
-	const struct ws_pickle_cuda where = {
-		.handle = handle,
-		.at = strtoull(at, NULL, 10),
-		.room = 1 << 20,
-		.uuid = is_number ? NULL : device,
-		.ordinal = (unsigned)strtoul(device, NULL, 10),
-	};
-	struct ws_buf out;
+	static unsigned char handle[64];
 	for (unsigned i = 0; i < sizeof handle; i++)
 		handle[i] = (unsigned char)i;
+	return (struct ws_pickle_cuda){ .handle = handle, .at = strtoull(at, NULL, 10),
+		                        .room = 1 << 20, .uuid = uuid };
+}
+
+static int write_cuda(const char *device, const char *at)
+{
+	const size_t n = read_lines();
+	const bool is_number = strlen(device) < 4;
+	struct ws_pickle_cuda where = place(is_number ? NULL : device, at);
+	struct ws_buf out;
+	where.ordinal = (unsigned)strtoul(device, NULL, 10);
 	ws_buf_init(&out, 0);
 	ws_pickle_cuda(&out, &where, tensors, n, bytes_of(n));
+	return print(&out);
+}
+
+static int write_vllm(const char *form, const char *at)
+{
+	const size_t n = read_lines();
+	const struct ws_pickle_cuda where = place("8d2f0c1a-4c7e-0b11-a0f3-5e0d6c7b8a99", at);
+	struct ws_buf out;
+	ws_buf_init(&out, 0);
+	if (strcmp(form, "packed") == 0)
+		ws_pickle_vllm_packed(&out, &where, bytes_of(n));
+	else
+		ws_pickle_vllm_tensors(&out, &where, tensors, n);
 	return print(&out);
 }
 
@@ -117,5 +132,7 @@ int main(int argc, char **argv)
 {
 	if (argc == 4 && strcmp(argv[1], "cuda") == 0)
 		return write_cuda(argv[2], argv[3]);
+	if (argc == 4 && strcmp(argv[1], "vllm") == 0)
+		return write_vllm(argv[2], argv[3]);
 	return argc > 1 && strcmp(argv[1], "read") == 0 ? read_pickle() : write_pickle();
 }

@@ -92,7 +92,6 @@ ASKING(versions_sizes_and_the_configuration_are_told)
 ASKING(options_of_other_families_are_refused)
 {
 	static const struct ws_serve_opts rows[] = {
-		{ .lineage = WS_SERVE_VLLM_0_33, .backend = WS_SERVE_IPC },
 		{ .lineage = WS_SERVE_VLLM_0_33, .torch = WS_TORCH_1_13 },
 		{ .lineage = WS_SERVE_VLLM_0_33, .device = "cpu" },
 		{ .lineage = WS_SERVE_VLLM_0_33, .routed_experts = true },

@@ -17,18 +17,21 @@ TEST(a_version_decides_the_dialect)
 		const char *version;
 		enum ws_lineage lineage;
 		bool transfer, session, version_label, at_init, id, checksums;
+		int ipc; /* 0: none; 1: tensors; 2: packed; 3: and says so at the init */
 	} cases[] = {
-		{ "0.15.1", WS_LINEAGE_VLLM_20, false, false, false, false, false, false },
-		{ "0.16.0", WS_LINEAGE_VLLM_20, true, false, false, false, false, false },
-		{ "0.20.2", WS_LINEAGE_VLLM_20, true, false, false, false, false, false },
-		{ "0.21.0", WS_LINEAGE_VLLM_24, true, true, false, false, false, false },
-		{ "0.25.0rc1", WS_LINEAGE_VLLM_27, true, true, false, false, false, false },
-		{ "0.27.1", WS_LINEAGE_VLLM_27, true, true, true, false, false, false },
-		{ "0.28.0", WS_LINEAGE_VLLM_33, true, true, true, true, false, false },
-		{ "0.30.0", WS_LINEAGE_VLLM_33, true, true, true, true, true, false },
-		{ "0.32.0+cpu", WS_LINEAGE_VLLM_33, true, true, true, true, true, true },
-		{ "1.0.0", WS_LINEAGE_VLLM_33, true, true, true, true, true, true },
-		{ "dev", WS_LINEAGE_VLLM_33, true, true, true, true, true, true },
+		{ "0.15.1", WS_LINEAGE_VLLM_20, false, false, false, false, false, false, 0 },
+		{ "0.16.0", WS_LINEAGE_VLLM_20, true, false, false, false, false, false, 0 },
+		{ "0.18.0", WS_LINEAGE_VLLM_20, true, false, false, false, false, false, 1 },
+		{ "0.20.2", WS_LINEAGE_VLLM_20, true, false, false, false, false, false, 1 },
+		{ "0.21.0", WS_LINEAGE_VLLM_24, true, true, false, false, false, false, 0 },
+		{ "0.22.0", WS_LINEAGE_VLLM_24, true, true, false, false, false, false, 2 },
+		{ "0.25.0rc1", WS_LINEAGE_VLLM_27, true, true, false, false, false, false, 2 },
+		{ "0.27.1", WS_LINEAGE_VLLM_27, true, true, true, false, false, false, 3 },
+		{ "0.28.0", WS_LINEAGE_VLLM_33, true, true, true, true, false, false, 3 },
+		{ "0.30.0", WS_LINEAGE_VLLM_33, true, true, true, true, true, false, 3 },
+		{ "0.32.0+cpu", WS_LINEAGE_VLLM_33, true, true, true, true, true, true, 3 },
+		{ "1.0.0", WS_LINEAGE_VLLM_33, true, true, true, true, true, true, 3 },
+		{ "dev", WS_LINEAGE_VLLM_33, true, true, true, true, true, true, 3 },
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct ws_capabilities can;
@@ -40,6 +43,9 @@ TEST(a_version_decides_the_dialect)
 		assert_int_equal(can.packed_at_init, cases[i].at_init);
 		assert_int_equal(can.unique_id, cases[i].id);
 		assert_int_equal(can.checksums, cases[i].checksums);
+		assert_int_equal(can.ipc_tensors, cases[i].ipc == 1);
+		assert_int_equal(can.ipc_packed, cases[i].ipc >= 2);
+		assert_int_equal(can.ipc_at_init, cases[i].ipc == 3);
 	}
 	assert_int_equal(ws_lineage_family(WS_LINEAGE_SLIME), WS_FAMILY_SGLANG);
 	assert_int_equal(ws_lineage_family(WS_LINEAGE_UNKNOWN), WS_FAMILY_SGLANG);

@@ -29,6 +29,20 @@ struct ws_pickle_bucket {
 	char *names;
 };
 
+/* What vLLM's workers unpickle of "ipc_handles_pickled" (pickle.h), for the worker of one GPU. Of
+ * each item, memory, bytes and length are set; if it is not packed also tensors: one, without a
+ * name. */
+struct ws_pickle_shared {
+	bool packed;                     /* one item for all tensors */
+	struct ws_pickle_bucket *items;  /* owned; they point into the pickle */
+	size_t n;
+};
+/* uuid: as in the pickle. n_names: length of a list. with_function: in the form of vLLM 0.18 to
+ * 0.20. WS_EINPUT if data is no such pickle, or has nothing for that GPU. */
+int ws_pickle_read_shared(const void *data, size_t n, const char *uuid, size_t n_names,
+                          bool with_function, struct ws_pickle_shared *out, struct ws_err *err);
+void ws_pickle_free_shared(struct ws_pickle_shared *s);
+
 /* data may be any bytes; WS_EINPUT if it is not such a pickle. The bucket points into data. */
 int ws_pickle_read(const void *data, size_t n, struct ws_pickle_bucket *out, struct ws_err *err);
 void ws_pickle_free(struct ws_pickle_bucket *b);

@@ -67,9 +67,10 @@ bool pickle_is_global(const struct pickle_value *v, const char *module, const ch
 const struct pickle_value *pickle_call_of(const struct pickle *p, const struct pickle_value *v,
                                           const char *module, const char *name);
 
-/* ---- shared by pickle_read.c and pickle_read_cuda.c ---- */
+/* ---- shared by pickle_read.c, pickle_read_cuda.c and pickle_read_vllm.c ---- */
 
 struct ws_pickle_bucket; /* pickle_bucket.h */
+struct ws_pickle_tensor; /* pickle.h */
 int pickle_bad(const char *why, struct ws_err *err);
 /* Whether the tensor has one dimension and is contiguous. *n: its length in bytes. */
 bool pickle_is_flat(const struct pickle *p, const struct pickle_value *size,
@@ -79,5 +80,12 @@ bool pickle_is_flat(const struct pickle *p, const struct pickle_value *size,
 const struct pickle_value *pickle_cuda_args(const struct pickle *p, const struct pickle_value *v);
 int pickle_read_cuda(const struct pickle *p, const struct pickle_value *args,
                      struct ws_pickle_bucket *out, struct ws_err *err);
+/* The same of a tensor of any type and shape, which is written to t. */
+int pickle_read_cuda_tensor(const struct pickle *p, const struct pickle_value *args,
+                            struct ws_pickle_bucket *out, struct ws_pickle_tensor *t,
+                            struct ws_err *err);
+int pickle_read_shape(const struct pickle *p, const struct pickle_value *shape,
+                      struct ws_pickle_tensor *t, struct ws_err *err);
+int pickle_read_dtype(const struct pickle_value *v, struct ws_pickle_tensor *t, struct ws_err *err);
 
 #endif

@@ -135,34 +135,34 @@ static int read_flat(const struct pickle *p, const struct pickle_value *v,
 
 /* ---- metadata ---- */
 
-static int read_shape(const struct pickle *p, const struct pickle_value *shape,
+int pickle_read_shape(const struct pickle *p, const struct pickle_value *shape,
                       struct ws_pickle_tensor *t, struct ws_err *err)
 {
 	const struct pickle_value *size = pickle_call_of(p, shape, "torch", "Size");
 	if (size)
 		shape = pickle_child(p, size, 0);
 	if (!shape || shape->kind != PICKLE_TUPLE || shape->n > WS_MAX_DIMS)
-		return pickle_bad("metadata has no shape of at most 8 dimensions", err);
+		return pickle_bad("a tensor has no shape of at most 8 dimensions", err);
 	t->n_dims = shape->n;
 	for (uint32_t d = 0; d < shape->n; d++) {
 		const struct pickle_value *dim = pickle_child(p, shape, d);
 		if (dim->kind != PICKLE_INT || dim->integer < 0)
-			return pickle_bad("metadata has a shape with invalid lengths", err);
+			return pickle_bad("a tensor has a shape with invalid lengths", err);
 		t->dims[d] = dim->integer;
 	}
 	return 0;
 }
 
-static int read_dtype(const struct pickle_value *v, struct ws_pickle_tensor *t, struct ws_err *err)
+int pickle_read_dtype(const struct pickle_value *v, struct ws_pickle_tensor *t, struct ws_err *err)
 {
 	char name[32];
 	if (!v || v->kind != PICKLE_GLOBAL || v->len != 5 || memcmp(v->text, "torch", 5) != 0 ||
 	    v->name_len >= sizeof name)
-		return pickle_bad("metadata has no torch dtype", err);
+		return pickle_bad("a tensor has no torch dtype", err);
 	memcpy(name, v->name, v->name_len);
 	name[v->name_len] = 0;
 	if (strlen(name) != v->name_len || !ws_dtype_from_torch(name, &t->dtype))
-		return pickle_bad("metadata has an unknown dtype", err);
+		return pickle_bad("a tensor has an unknown dtype", err);
 	return 0;
 }
 
@@ -176,8 +176,8 @@ static int read_metadata(const struct pickle *p, const struct pickle_value *v, u
 	memcpy(names, name->text, name->len);
 	names[name->len] = 0;
 	t->name = names;
-	if (read_shape(p, pickle_get(p, state, "shape"), t, err) ||
-	    read_dtype(pickle_get(p, state, "dtype"), t, err))
+	if (pickle_read_shape(p, pickle_get(p, state, "shape"), t, err) ||
+	    pickle_read_dtype(pickle_get(p, state, "dtype"), t, err))
 		return -1;
 	if (!ws_dtype_bytes(t->dtype, t->n_dims, t->dims, &t->bytes) || t->bytes > INT64_MAX - at ||
 	    !is_int(pickle_get(p, state, "start_idx"), (int64_t)at) ||

@@ -125,40 +125,45 @@ static void read_counter(const struct pickle *p, const struct pickle_value *args
 	m->counter_at = pickle_child(p, args, COUNTER_AT)->integer;
 }
 
-/* Reads offset and length. The tensor must be inside its storage: all of it, or the filled part. */
-static int read_place(const struct pickle *p, const struct pickle_value *args,
+/* Reads the offset of a tensor of out->length bytes, whose elements have so many. It must be inside
+ * its storage: all of it, or the filled part. */
+static int read_place(const struct pickle *p, const struct pickle_value *args, unsigned element,
                       struct ws_pickle_bucket *out, struct ws_err *err)
 {
 	const int64_t storage = pickle_child(p, args, BYTES)->integer,
 		      at = pickle_child(p, args, AT)->integer;
-	const int64_t first = pickle_child(p, args, ELEMENTS)->integer; /* elements are bytes */
-	if (storage < 0 || at < 0 || first < 0 || first > storage || at > INT64_MAX - storage)
-		return pickle_bad("flattened_tensor has an impossible size or offset", err);
-	if (!pickle_is_flat(p, pickle_child(p, args, SIZE), pickle_child(p, args, STRIDE),
-	                    &out->length))
-		return pickle_bad("flattened_tensor is not one dimension of bytes", err);
-	if (out->length > (uint64_t)(storage - first))
-		return pickle_bad("flattened_tensor ends behind its storage", err);
-	out->memory.at = (uint64_t)(at + first);
+	const int64_t first = pickle_child(p, args, ELEMENTS)->integer;
+	if (storage < 0 || at < 0 || first < 0 || first > storage / element ||
+	    at > INT64_MAX - storage)
+		return pickle_bad("the tensor has an impossible size or offset", err);
+	if (out->length > (uint64_t)(storage - first * element))
+		return pickle_bad("the tensor ends behind its storage", err);
+	out->memory.at = (uint64_t)(at + first * element);
 	return 0;
 }
 
-/* Reads an empty storage. torch ignores its handle. */
-static int read_nothing(const struct pickle *p, const struct pickle_value *args,
-                        struct ws_pickle_bucket *out, struct ws_err *err)
+/* Reads where the bytes are. out->length is known. torch ignores the handle of an empty storage. */
+static int read_memory(const struct pickle *p, const struct pickle_value *args, unsigned element,
+                       struct ws_pickle_bucket *out, struct ws_err *err)
 {
-	const struct pickle_value *bytes = pickle_child(p, args, BYTES);
-	uint64_t n;
-	if (bytes->kind != PICKLE_INT || bytes->integer != 0 ||
-	    !pickle_is_flat(p, pickle_child(p, args, SIZE), pickle_child(p, args, STRIDE), &n) ||
-	    n != 0)
-		return pickle_bad("flattened_tensor has bytes but no handle", err);
-	out->bytes = p->data;
-	return 0;
+	if (pickle_child(p, args, HANDLE)->kind == PICKLE_NONE) {
+		const struct pickle_value *bytes = pickle_child(p, args, BYTES);
+		if (bytes->kind != PICKLE_INT || bytes->integer != 0 || out->length)
+			return pickle_bad("the tensor has bytes but no handle", err);
+		out->bytes = p->data;
+		return 0;
+	}
+	if (check_kinds(p, args, err) ||
+	    read_handle(pickle_child(p, args, HANDLE), &out->memory, err) ||
+	    read_device(pickle_child(p, args, DEVICE), &out->memory, err) ||
+	    read_event(p, args, &out->memory, err))
+		return -1;
+	read_counter(p, args, &out->memory);
+	return read_place(p, args, element, out, err);
 }
 
-int pickle_read_cuda(const struct pickle *p, const struct pickle_value *args,
-                     struct ws_pickle_bucket *out, struct ws_err *err)
+static int check_classes(const struct pickle *p, const struct pickle_value *args,
+                         struct ws_err *err)
 {
 	if (args->n != ARGUMENTS)
 		return ws_err_set(err, WS_EINPUT,
@@ -168,19 +173,54 @@ int pickle_read_cuda(const struct pickle *p, const struct pickle_value *args,
 				  *storage = pickle_child(p, args, STORAGE);
 	if (!pickle_is_global(cls, "torch", "Tensor") &&
 	    !pickle_is_global(cls, "torch.nn.parameter", "Parameter"))
-		return pickle_bad("flattened_tensor has a class that is not a tensor's", err);
+		return pickle_bad("the tensor has a class that is not a tensor's", err);
 	if (!pickle_is_global(storage, "torch.storage", "TypedStorage") &&
 	    !pickle_is_global(storage, "torch.storage", "UntypedStorage"))
-		return pickle_bad("flattened_tensor has an unknown storage class", err);
-	if (!pickle_is_global(pickle_child(p, args, DTYPE), "torch", "uint8"))
-		return pickle_bad("flattened_tensor is not of torch.uint8", err);
-	if (pickle_child(p, args, HANDLE)->kind == PICKLE_NONE)
-		return read_nothing(p, args, out, err);
-	if (check_kinds(p, args, err) ||
-	    read_handle(pickle_child(p, args, HANDLE), &out->memory, err) ||
-	    read_device(pickle_child(p, args, DEVICE), &out->memory, err) ||
-	    read_event(p, args, &out->memory, err))
+		return pickle_bad("the tensor has an unknown storage class", err);
+	return 0;
+}
+
+int pickle_read_cuda(const struct pickle *p, const struct pickle_value *args,
+                     struct ws_pickle_bucket *out, struct ws_err *err)
+{
+	if (check_classes(p, args, err))
 		return -1;
-	read_counter(p, args, &out->memory);
-	return read_place(p, args, out, err);
+	if (!pickle_is_global(pickle_child(p, args, DTYPE), "torch", "uint8"))
+		return pickle_bad("the tensor is not of torch.uint8", err);
+	if (!pickle_is_flat(p, pickle_child(p, args, SIZE), pickle_child(p, args, STRIDE),
+	                    &out->length))
+		return pickle_bad("the tensor is not one dimension of bytes", err);
+	return read_memory(p, args, 1, out, err);
+}
+
+/* Of contiguous tensors; the stride of a dimension of one element is of no meaning. */
+static bool is_contiguous(const struct pickle *p, const struct pickle_value *stride,
+                          const struct ws_pickle_tensor *t)
+{
+	int64_t next = 1;
+	if (stride->kind != PICKLE_TUPLE || stride->n != t->n_dims)
+		return false;
+	for (unsigned d = t->n_dims; d-- > 0; next *= t->dims[d]) {
+		const struct pickle_value *one = pickle_child(p, stride, d);
+		if (one->kind != PICKLE_INT || (t->dims[d] > 1 && one->integer != next))
+			return false;
+	}
+	return true;
+}
+
+int pickle_read_cuda_tensor(const struct pickle *p, const struct pickle_value *args,
+                            struct ws_pickle_bucket *out, struct ws_pickle_tensor *t,
+                            struct ws_err *err)
+{
+	if (check_classes(p, args, err) ||
+	    pickle_read_shape(p, pickle_child(p, args, SIZE), t, err) ||
+	    pickle_read_dtype(pickle_child(p, args, DTYPE), t, err))
+		return -1;
+	if (ws_dtype_bits(t->dtype) % 8 ||
+	    !ws_dtype_bytes(t->dtype, t->n_dims, t->dims, &t->bytes))
+		return pickle_bad("the tensor has an impossible size or offset", err);
+	if (t->bytes && !is_contiguous(p, pickle_child(p, args, STRIDE), t))
+		return pickle_bad("the tensor is not contiguous", err);
+	out->length = t->bytes;
+	return read_memory(p, args, ws_dtype_bits(t->dtype) / 8, out, err);
 }

@@ -19,8 +19,6 @@ int ws_serve_vllm_open(struct ws_serve *s, const struct ws_serve_opts *o, struct
 	const char *name = ws_serve_lineages[o->lineage].name;
 	if (!ws_serve_in(o->lineage, WS_IN_VLLM))
 		return 0;
-	if (o->backend == WS_SERVE_IPC)
-		return ws_err_set(err, WS_EUSAGE, "%s has no {backend} ipc here", name);
 	if (o->device)
 		return ws_err_set(err, WS_EUSAGE, "{device} plays SGLang, not %s", name);
 	if (o->torch == WS_TORCH_1_13)

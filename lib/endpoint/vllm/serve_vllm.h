@@ -7,6 +7,7 @@
  *   serve_vllm_info.c      init_info and update_info, with the errors of Python's dataclasses
  *   serve_vllm_update.c    groups and updates
  *   serve_vllm_receive.c   what a worker receives of an update, and in which broadcasts
+ *   serve_vllm_ipc.c       what it reads of an update from another process's GPU memory
  *   serve_vllm_session.c   what becomes of the layers of the model
  *   serve_vllm_rpc.c       methods of the workers
  *   serve_vllm_checker.c   checksums of parameters
@@ -76,6 +77,9 @@ struct ws_serve_vllm_init {
 /* Writes the text of the exception to err. Strings are borrowed from info. */
 int ws_serve_vllm_read_init(const struct ws_serve *s, const struct ws_json *info,
                             struct ws_serve_vllm_init *out, struct ws_err *err);
+/* The same of an endpoint with {backend} ipc. */
+int ws_serve_vllm_read_ipc_init(const struct ws_serve *s, const struct ws_json *info, bool *packed,
+                                struct ws_err *err);
 /* Fills in u's slots, without the numbers of their types and sizes. packed and limit keep their
  * values if the version has them in init_info. The caller calls ws_serve_update_fini. */
 int ws_serve_vllm_read_update(const struct ws_serve *s, const struct ws_json *info,
@@ -92,6 +96,13 @@ size_t ws_serve_vllm_cut(const struct ws_serve_slot *slots, size_t first, size_t
 /* In the scheduler: receives and loads. packed: in broadcasts of several tensors. */
 int ws_serve_vllm_receive(struct ws_serve_call *c, struct ws_serve_update *u, bool packed,
                           uint64_t limit, struct ws_err *err);
+/* In the scheduler: reads the tensors in the memory that update_info names, and loads them. */
+int ws_serve_vllm_open_shared(struct ws_serve_call *c, const struct ws_json *info,
+                              struct ws_serve_update *u, bool packed, struct ws_err *err);
+/* Finds types and sizes, and forgets the tensors behind one that fails: *failure says why, if it is
+ * not the model that refuses it. Of packed tensors, which are views of one buffer, all fail. */
+void ws_serve_vllm_resolve(struct ws_serve *s, struct ws_serve_update *u, bool packed,
+                           struct ws_err *failure);
 
 /* ---- sessions, in the scheduler ---- */
 

@@ -64,7 +64,7 @@ static void write_config(struct ws_jw *jw, struct ws_serve *s)
 	ws_jw_str(jw, "worker_extension_cls", extension_of(s));
 	ws_jw_end_object(jw);
 	ws_jw_object(jw, "weight_transfer_config");
-	ws_jw_str(jw, "backend", "nccl");
+	ws_jw_str(jw, "backend", s->opts.backend == WS_SERVE_IPC ? "ipc" : "nccl");
 	ws_jw_end_object(jw);
 	ws_jw_end_object(jw);
 }

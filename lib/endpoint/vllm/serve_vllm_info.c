@@ -7,7 +7,13 @@
  *                 instead of the first two
  *   update_info   names, dtype_names, shapes; before 0.28 packed, packed_buffer_size_bytes,
  *                 packed_num_buffers; 0.20 is_checkpoint_format; 0.24 update_kind,
- *                 num_updates_list */
+ *                 num_updates_list
+ *
+ * Of the engine "ipc":
+ *
+ *   init_info     nothing; from 0.27 on packed
+ *   update_info   names, dtype_names, shapes, ipc_handles_pickled; from 0.22 on tensor_sizes; from
+ *                 0.22 to 0.26 packed */
 #include "serve_vllm.h"
 
 #include "serve_lineage.h"
@@ -50,19 +56,41 @@ static const struct key update_keys[] = {
 	{ NULL, 0, 0 },
 };
 
-/* One of the two dataclasses. */
+static const struct key ipc_init_keys[] = {
+	{ "packed", WS_IN_VLLM_0_27 | WS_IN_VLLM_0_33, OPTIONAL },
+	{ NULL, 0, 0 },
+};
+static const struct key ipc_update_keys[] = {
+	{ "names", WS_IN_VLLM, WS_IN_VLLM },
+	{ "dtype_names", WS_IN_VLLM, WS_IN_VLLM },
+	{ "shapes", WS_IN_VLLM, WS_IN_VLLM },
+	{ "ipc_handles_pickled", WS_IN_VLLM, OPTIONAL },
+	{ "tensor_sizes", WS_IN_VLLM & ~WS_IN_VLLM_0_20, OPTIONAL },
+	{ "packed", WS_IN_VLLM_0_24, OPTIONAL },
+	{ "is_checkpoint_format", WS_IN_VLLM_0_20, OPTIONAL },
+	{ "update_kind", WS_IN_VLLM_0_24, OPTIONAL },
+	{ "num_updates_list", WS_IN_VLLM_0_24, OPTIONAL },
+	{ NULL, 0, 0 },
+};
+
+/* One of the two dataclasses of an engine. */
 struct cls {
-	const char *what, *name;
+	const char *what, *engine, *name;
 	const struct key *keys;
 };
-static const struct cls init_cls = { "init_info", "NCCLWeightTransferInitInfo", init_keys };
-static const struct cls update_cls = { "update_info", "NCCLWeightTransferUpdateInfo",
+static const struct cls init_cls = { "init_info", "NCCL", "NCCLWeightTransferInitInfo",
+	                             init_keys };
+static const struct cls update_cls = { "update_info", "NCCL", "NCCLWeightTransferUpdateInfo",
 	                               update_keys };
+static const struct cls ipc_init_cls = { "init_info", "IPC", "IPCWeightTransferInitInfo",
+	                                 ipc_init_keys };
+static const struct cls ipc_update_cls = { "update_info", "IPC", "IPCWeightTransferUpdateInfo",
+	                                   ipc_update_keys };
 
 static int refuse(const struct cls *cls, const char *why, struct ws_err *err)
 {
-	return ws_err_set(err, WS_EINPUT, "Invalid %s for NCCLWeightTransferEngine: %s", cls->what,
-	                  why);
+	return ws_err_set(err, WS_EINPUT, "Invalid %s for %sWeightTransferEngine: %s", cls->what,
+	                  cls->engine, why);
 }
 
 static bool has_key(const struct cls *cls, const char *name, unsigned lineages)
@@ -218,6 +246,15 @@ int ws_serve_vllm_read_init(const struct ws_serve *s, const struct ws_json *info
 	return 0;
 }
 
+int ws_serve_vllm_read_ipc_init(const struct ws_serve *s, const struct ws_json *info, bool *packed,
+                                struct ws_err *err)
+{
+	if (check_keys(&ipc_init_cls, info, 1u << s->opts.lineage, err))
+		return -1;
+	*packed = is_true(ws_json_get(info, "packed"));
+	return 0;
+}
+
 /* ---- update_info ---- */
 
 static int read_shape(const struct ws_json *node, struct ws_serve_slot *slot, struct ws_err *err)
@@ -289,11 +326,32 @@ static int check_kind(const struct ws_json *info, struct ws_err *err)
 	return 0;
 }
 
+static int read_ipc_update(const struct ws_serve *s, const struct ws_json *info,
+                           struct ws_serve_update *u, bool *packed, struct ws_err *err)
+{
+	if (check_keys(&ipc_update_cls, info, 1u << s->opts.lineage, err) ||
+	    read_lists(info, u, err))
+		return -1;
+	if (s->opts.lineage == WS_SERVE_VLLM_0_20)
+		*packed = false;
+	if (s->opts.lineage == WS_SERVE_VLLM_0_24)
+		*packed = is_true(ws_json_get(info, "packed"));
+	if (!ws_json_string(ws_json_get(info, "ipc_handles_pickled")))
+		return ws_err_set(err, WS_EINPUT,
+		                  "Either `ipc_handles` or `ipc_handles_pickled` must be "
+		                  "provided");
+	if (*packed && ws_json_count(ws_json_get(info, "tensor_sizes")) != u->n)
+		return ws_err_set(err, WS_EINPUT, "`tensor_sizes` is required when packed=True");
+	return check_kind(info, err);
+}
+
 int ws_serve_vllm_read_update(const struct ws_serve *s, const struct ws_json *info,
                               struct ws_serve_update *u, bool *packed, uint64_t *limit,
                               struct ws_err *err)
 {
 	*u = (struct ws_serve_update){ .group = ws_serve_vllm_group };
+	if (s->opts.backend == WS_SERVE_IPC)
+		return read_ipc_update(s, info, u, packed, err);
 	if (check_keys(&update_cls, info, 1u << s->opts.lineage, err) || read_lists(info, u, err) ||
 	    (s->opts.lineage != WS_SERVE_VLLM_0_33 && read_packing(info, packed, limit, err)))
 		return -1;

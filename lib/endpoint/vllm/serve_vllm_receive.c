@@ -107,8 +107,6 @@ static void check_alignment(const struct ws_serve_update *u, size_t first, size_
 	}
 }
 
-/* ---- broadcasts ---- */
-
 static uint64_t count_bytes(const struct ws_serve_update *u, size_t first, size_t end)
 {
 	uint64_t bytes = 0;
@@ -116,6 +114,20 @@ static uint64_t count_bytes(const struct ws_serve_update *u, size_t first, size_
 		bytes += u->slots[i].bytes;
 	return bytes;
 }
+
+void ws_serve_vllm_resolve(struct ws_serve *s, struct ws_serve_update *u, bool packed,
+                           struct ws_err *failure)
+{
+	const size_t all = u->n, n = resolve_all(u, false, failure);
+	const size_t refused = find_refused(s, u, n);
+	/* All views are made before the first is loaded. */
+	if (packed && n == all)
+		check_alignment(u, 0, n, failure);
+	u->n = packed && failure->code ? 0 : refused < n ? refused + 1 : n;
+	u->bytes = count_bytes(u, 0, u->n);
+}
+
+/* ---- broadcasts ---- */
 
 /* Cuts u into broadcasts up to the one in which a tensor fails, and forgets the tensors after it.
  * cuts has room for all. failure: the exception that follows, or nothing. */

@@ -33,6 +33,8 @@ static const struct ws_json *read_info(struct ws_serve_call *c, const char *key)
 
 static int open_group(struct ws_serve *s, const struct ws_json *info, struct ws_err *err)
 {
+	if (s->opts.backend == WS_SERVE_IPC) /* nobody meets */
+		return ws_serve_vllm_read_ipc_init(s, info, &s->vllm->packed, err);
 	struct ws_serve_vllm_init in;
 	struct ws_serve_group *old = ws_serve_find_group(s, ws_serve_vllm_group), *g = NULL;
 	if (ws_serve_vllm_read_init(s, info, &in, err) || ws_serve_check_init(s, &in.group, err) ||
@@ -165,7 +167,9 @@ static int update(struct ws_serve_call *c, const struct ws_json *info, bool *beg
 	if (rc == 0 && recalled == info)
 		remember(c, &u);
 	if (rc == 0)
-		rc = ws_serve_vllm_receive(c, &u, packed, limit, err);
+		rc = s->opts.backend == WS_SERVE_IPC ?
+		             ws_serve_vllm_open_shared(c, info, &u, packed, err) :
+		             ws_serve_vllm_receive(c, &u, packed, limit, err);
 	if (rc == 0 && one_call)
 		ws_serve_vllm_end(s);
 	ws_serve_update_fini(&u);

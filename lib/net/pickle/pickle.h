@@ -57,6 +57,18 @@ struct ws_pickle_cuda {
 void ws_pickle_cuda(struct ws_buf *out, const struct ws_pickle_cuda *where,
                     const struct ws_pickle_tensor *tensors, size_t n, uint64_t bytes);
 
+/* The same memory for vLLM, as the object in "ipc_handles_pickled". A worker takes the entry of its
+ * own GPU, by `uuid`, which must be given:
+ *
+ *   packed   {uuid: T} for all tensors of a request, since 0.22
+ *   tensors  [{uuid: (rebuild_cuda_tensor, T)}, one per tensor], 0.18 to 0.20
+ *
+ * T is the tuple of the fifteen arguments above: of the uint8 buffer, or of each tensor. Their
+ * device is an int that the worker replaces. */
+void ws_pickle_vllm_packed(struct ws_buf *out, const struct ws_pickle_cuda *where, uint64_t bytes);
+void ws_pickle_vllm_tensors(struct ws_buf *out, const struct ws_pickle_cuda *where,
+                            const struct ws_pickle_tensor *tensors, size_t n);
+
 /* Between these two calls the caller appends exactly that many bytes: the tensors in order.
  * Errors are collected in the buffer. */
 void ws_pickle_begin(struct ws_buf *out, uint32_t bytes);

@@ -155,47 +155,97 @@ void ws_pickle_end(struct ws_buf *out, const struct ws_pickle_tensor *tensors, s
 
 enum { HANDLE = 64, HANDLE_VERSION = 1, HANDLE_CUDA_MALLOC = 'c' };
 
-static void put_device(struct ws_buf *out, const struct ws_pickle_cuda *where)
+/* The arguments up to the device. `t` has the type and the shape. */
+static void put_tensor(struct ws_buf *out, const struct ws_pickle_tensor *t)
 {
-	if (where->uuid)
-		put_str(out, where->uuid);
-	else
-		put_int(out, where->ordinal);
+	int64_t stride[WS_MAX_DIMS], next = 1;
+	for (unsigned d = t->n_dims; d-- > 0;) {
+		stride[d] = next;
+		next *= t->dims[d] > 1 ? t->dims[d] : 1; /* as torch, also of no elements */
+	}
+	ws_buf_puts(out, "ctorch\nTensor\n(");
+	for (unsigned d = 0; d < t->n_dims; d++)
+		put_int(out, t->dims[d]);
+	ws_buf_puts(out, "t(");
+	for (unsigned d = 0; d < t->n_dims; d++)
+		put_int(out, stride[d]);
+	ws_buf_putc(out, 't');
+	put_int(out, 0);
+	ws_buf_puts(out, "ctorch.storage\nTypedStorage\n");
+	ws_buf_printf(out, "ctorch\n%s\n", ws_dtype_torch(t->dtype));
 }
 
-static void put_rebuild(struct ws_buf *out, const struct ws_pickle_cuda *where)
-{
-	if (where->uuid)
-		ws_buf_puts(out, "csglang.srt.utils.patch_torch\n_rebuild_cuda_tensor_modified\n");
-	else
-		ws_buf_puts(out, "ctorch.multiprocessing.reductions\nrebuild_cuda_tensor\n");
-}
-
-void ws_pickle_cuda(struct ws_buf *out, const struct ws_pickle_cuda *where,
-                    const struct ws_pickle_tensor *tensors, size_t n, uint64_t bytes)
+/* The fifteen arguments, as a tuple. The tensor is `at` bytes from where. */
+static void put_args(struct ws_buf *out, const struct ws_pickle_cuda *where, bool by_uuid,
+                     const struct ws_pickle_tensor *t, uint64_t at)
 {
 	static const char no_event[HANDLE];
 	char handle[2 + HANDLE] = { HANDLE_VERSION, HANDLE_CUDA_MALLOC };
 	memcpy(handle + 2, where->handle, HANDLE);
-	ws_buf_puts(out, "\x80\x03}(");
-	put_str(out, "flattened_tensor");
-	put_rebuild(out, where);
-	ws_buf_puts(out, "(ctorch\nTensor\n");
-	put_int(out, (int64_t)bytes);
-	ws_buf_putc(out, '\x85');
-	put_int(out, 1);
-	ws_buf_putc(out, '\x85');
-	put_int(out, 0);
-	ws_buf_puts(out, "ctorch.storage\nTypedStorage\nctorch\nuint8\n");
-	put_device(out, where);
+	ws_buf_putc(out, '(');
+	put_tensor(out, t);
+	if (by_uuid)
+		put_str(out, where->uuid);
+	else
+		put_int(out, where->ordinal);
 	put_bytes(out, handle, sizeof handle);
 	/* An empty tensor has no storage, so torch opens nothing. */
-	put_int(out, (int64_t)(bytes && where->room > bytes ? where->room : bytes));
-	put_int(out, (int64_t)where->at);
+	put_int(out, (int64_t)(t->bytes && where->room > t->bytes ? where->room : t->bytes));
+	put_int(out, (int64_t)(where->at + at));
 	ws_buf_putc(out, '\x89');
 	put_bytes(out, "", 0);
 	put_int(out, 0);
 	put_bytes(out, no_event, sizeof no_event);
-	ws_buf_puts(out, "\x89tR");
+	ws_buf_puts(out, "\x89t");
+}
+
+static struct ws_pickle_tensor buffer_of(uint64_t bytes)
+{
+	return (struct ws_pickle_tensor){ .dtype = WS_DTYPE_U8, .n_dims = 1, .bytes = bytes,
+		                          .dims = { (int64_t)bytes } };
+}
+
+static const char rebuild[] = "ctorch.multiprocessing.reductions\nrebuild_cuda_tensor\n";
+
+void ws_pickle_cuda(struct ws_buf *out, const struct ws_pickle_cuda *where,
+                    const struct ws_pickle_tensor *tensors, size_t n, uint64_t bytes)
+{
+	const struct ws_pickle_tensor buffer = buffer_of(bytes);
+	ws_buf_puts(out, "\x80\x03}(");
+	put_str(out, "flattened_tensor");
+	ws_buf_puts(out, where->uuid ?
+	                 "csglang.srt.utils.patch_torch\n_rebuild_cuda_tensor_modified\n" :
+	                 rebuild);
+	put_args(out, where, where->uuid != NULL, &buffer, 0);
+	ws_buf_putc(out, 'R');
 	put_listing(out, tensors, n);
+}
+
+/* ---- for vLLM ---- */
+
+void ws_pickle_vllm_packed(struct ws_buf *out, const struct ws_pickle_cuda *where, uint64_t bytes)
+{
+	const struct ws_pickle_tensor buffer = buffer_of(bytes);
+	ws_buf_puts(out, "\x80\x03}");
+	put_str(out, where->uuid);
+	put_args(out, where, false, &buffer, 0);
+	ws_buf_puts(out, "s.");
+}
+
+void ws_pickle_vllm_tensors(struct ws_buf *out, const struct ws_pickle_cuda *where,
+                            const struct ws_pickle_tensor *tensors, size_t n)
+{
+	struct ws_pickle_cuda own = *where;
+	uint64_t at = 0;
+	own.room = 0; /* a storage for each tensor */
+	ws_buf_puts(out, "\x80\x03](");
+	for (size_t i = 0; i < n; i++) {
+		ws_buf_putc(out, '}');
+		put_str(out, where->uuid);
+		ws_buf_puts(out, rebuild);
+		put_args(out, &own, false, &tensors[i], at);
+		ws_buf_puts(out, "\x86s");
+		at += tensors[i].bytes;
+	}
+	ws_buf_puts(out, "e.");
 }
