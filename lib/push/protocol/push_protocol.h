@@ -76,7 +76,7 @@ struct push_protocol {
 
 extern const struct push_protocol push_update, push_session, push_two_phase, push_receive;
 extern const struct push_protocol push_ep_scatter, push_tensor, push_ipc, push_disk, push_write;
-extern const struct push_protocol push_vllm;
+extern const struct push_protocol push_vllm, push_vllm_ipc;
 /* For protocols without a transport: a name, and functions that are called before the transfer. */
 extern const struct ws_transport_ops push_tensor_transport, push_ipc_transport, push_disk_transport;
 
@@ -96,6 +96,9 @@ void push_scope_undo(struct ws_push *p);
 
 /* ---- push_vllm.c ---- */
 
+/* Is the protocol one of vLLM's? */
+bool push_is_vllm(const struct ws_push *p);
+
 /* -1: this endpoint must stay paused if its weights are incomplete, and {on_partial} says no. */
 int push_check_partial(const struct ws_push *p, size_t i, struct ws_err *err);
 /* Is each request an update of its own, so that no layer may be cut? */
@@ -104,7 +107,7 @@ bool push_sends_whole_layers(const struct ws_push *p);
 /* Adds to an error of a vLLM's workers what helps. */
 void push_vllm_hint(const struct ws_push *p, size_t i, struct ws_err *said);
 
-/* ---- push_ipc.c ---- */
+/* ---- push_export.c ---- */
 
 /* With --backend ipc: checks that all endpoints are on this machine. */
 int push_ipc_check_hosts(const struct ws_push *p, struct ws_err *err);

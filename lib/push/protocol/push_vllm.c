@@ -19,7 +19,7 @@
  * the finish, and stays paused if anything was sent, until a push has sent everything. With several
  * workers, a failed request leaves answers behind, which vLLM takes for those of later requests
  * (0.32): only a restart helps. */
-#include "push_protocol.h"
+#include "push_vllm.h"
 
 #include "join.h"
 
@@ -36,17 +36,26 @@ static bool packs_at_init(const struct ws_push *p)
 	return push_can(p, 0)->packed_at_init;
 }
 
-static void write_body(const struct ws_push *p, struct ws_jw *w, size_t b)
+static void write_tensors(struct ws_jw *w, const struct ws_plan_tensor *t, size_t n)
 {
-	const struct ws_plan_bucket *bucket = &p->from.plan->buckets[b];
-	const struct ws_plan_tensor *t = &p->from.plan->tensors[bucket->first];
-	ws_jw_object(w, "update_info");
-	push_write_names(w, t, bucket->n);
+	push_write_names(w, t, n);
 	ws_jw_array(w, "dtype_names");
-	for (size_t i = 0; i < bucket->n; i++)
+	for (size_t i = 0; i < n; i++)
 		ws_jw_str(w, NULL, ws_dtype_torch(t[i].dtype));
 	ws_jw_end_array(w);
-	push_write_shapes(w, t, bucket->n);
+	push_write_shapes(w, t, n);
+}
+
+void push_vllm_write_tensors(const struct ws_push *p, struct ws_jw *w, size_t b)
+{
+	const struct ws_plan_bucket *bucket = &p->from.plan->buckets[b];
+	write_tensors(w, &p->from.plan->tensors[bucket->first], bucket->n);
+}
+
+static void write_body(const struct ws_push *p, struct ws_jw *w, size_t b)
+{
+	ws_jw_object(w, "update_info");
+	push_vllm_write_tensors(p, w, b);
 	if (!packs_at_init(p) && is_packed(p)) {
 		ws_jw_bool(w, "packed", true);
 		ws_jw_uint(w, "packed_buffer_size_bytes", WS_VLLM_UNCUT);
@@ -68,15 +77,21 @@ void push_vllm_hint(const struct ws_push *p, size_t i, struct ws_err *said)
 }
 
 /* The bytes of a bucket were loaded only where the server says so. */
-static void report_answers(struct ws_push *p, const struct push_bucket *k,
-                           const struct push_moved *m)
+void push_vllm_report(struct ws_push *p, const struct push_bucket *k, bool right)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct ws_err *said = &p->to.errs[i];
-		if (said->code == WS_OK && k->last && push_moved_source(m))
+		if (said->code == WS_OK && k->last && right)
 			push_target_event(&p->to.endpoints[i].weights, PUSH_ACKED_LAST);
 		push_vllm_hint(p, i, said);
 	}
+}
+
+void push_vllm_explain(const struct ws_push *p, struct ws_err *err)
+{
+	for (size_t i = 0; err && i < p->opts.n_endpoints; i++)
+		if (err->code == WS_EREFUSED && strcmp(err->endpoint, p->to.endpoints[i].url) == 0)
+			push_vllm_hint(p, i, err);
 }
 
 static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws_err *err)
@@ -93,13 +108,12 @@ static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 		             0;
 	}
 	if (m.over) {
-		report_answers(p, k, &m);
+		push_vllm_report(p, k, push_moved_source(&m));
 		push_request_note(p, &r);
 	}
-	for (size_t i = 0; rc && err && i < p->opts.n_endpoints; i++)
-		if (err->code == WS_EREFUSED && strcmp(err->endpoint, p->to.endpoints[i].url) == 0)
-			push_vllm_hint(p, i, err);
-	if (rc == 0)
+	if (rc)
+		push_vllm_explain(p, err);
+	else
 		push_moved_emit(p, k, &m);
 	push_request_close(p, &r);
 	return rc;
@@ -112,7 +126,8 @@ static bool holds_parts(const struct push_endpoint *e)
 	return e->holds_parts && e->scope == PUSH_SCOPE_NONE;
 }
 
-static int begin(struct ws_push *p, struct ws_err *err)
+int push_vllm_begin(struct ws_push *p, void (*more)(const struct ws_push *p, struct ws_jw *w),
+                    struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	struct push_request r;
@@ -126,10 +141,9 @@ static int begin(struct ws_push *p, struct ws_err *err)
 	int rc = push_request_open(p, &r, "/update_weights", err);
 	if (rc == 0) {
 		ws_jw_object(&r.w, "update_info");
-		push_write_names(&r.w, NULL, 0);
-		ws_jw_array(&r.w, "dtype_names");
-		ws_jw_end_array(&r.w);
-		push_write_shapes(&r.w, NULL, 0);
+		write_tensors(&r.w, NULL, 0);
+		if (more)
+			more(p, &r.w);
 		ws_jw_end_object(&r.w);
 		r.changes = true;
 		rc = push_request_ask(p, &r, holds_parts, until, p->opts.cancel, err);
@@ -139,32 +153,50 @@ static int begin(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
+static int begin(struct ws_push *p, struct ws_err *err)
+{
+	return push_vllm_begin(p, NULL, err);
+}
+
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-static int refuse(const struct ws_push *p, size_t i, const char *what, const char *remedy,
-                  struct ws_err *err)
+int push_vllm_refuse(const struct ws_push *p, size_t i, const char *what, const char *remedy,
+                     struct ws_err *err)
 {
 	ws_err_set(err, WS_EREFUSED, "%s: %s", p->to.endpoints[i].url, what);
 	ws_err_hint(err, "%s", remedy);
 	return ws_err_where(err, NULL, p->to.endpoints[i].url);
 }
 
+int push_vllm_check_engine(const struct ws_push *p, size_t i, const char *engine,
+                           struct ws_err *err)
+{
+	const char *own = p->to.infos[i].engine;
+	if (strcmp(own, engine) == 0)
+		return 0;
+	if (*own)
+		ws_err_set(err, WS_EREFUSED, "%s: it takes weights by vLLM's engine %s, not %s",
+		           p->to.endpoints[i].url, own, engine);
+	else
+		ws_err_set(err, WS_EREFUSED, "%s: it was started without a weight transfer engine",
+		           p->to.endpoints[i].url);
+	ws_err_hint(err, "start vLLM with --weight-transfer-config '{\"backend\":\"%s\"}', or use "
+	            "{backend} %s", engine,
+	            strcmp(own, "nccl") == 0 || strcmp(own, "ipc") == 0 ? own : "disk");
+	return ws_err_where(err, NULL, p->to.endpoints[i].url);
+}
+
 static int check_engine(const struct ws_push *p, size_t i, struct ws_err *err)
 {
-	const struct ws_endpoint_info *info = &p->to.infos[i];
 	const bool gloo = p->link.transport == &ws_transport_gloo;
-	if (strcmp(info->engine, "nccl") != 0)
-		return refuse(p, i, *info->engine ?
-		              "it takes weights by another engine of vLLM than nccl" :
-		              "it was started without a weight transfer engine",
-		              "start vLLM with --weight-transfer-config '{\"backend\":\"nccl\"}', "
-		              "or use {backend} disk", err);
-	if (!gloo || info->gloo_worker)
+	if (push_vllm_check_engine(p, i, "nccl", err))
+		return -1;
+	if (!gloo || p->to.infos[i].gloo_worker)
 		return 0;
-	return refuse(p, i, "stock vLLM does not receive over gloo",
-	              "start vLLM with --worker-extension-cls wsync_vllm.WorkerExtension, and the "
-	              "folder of wsync_vllm.py on its PYTHONPATH; or use {backend} nccl, or disk",
-	              err);
+	return push_vllm_refuse(p, i, "stock vLLM does not receive over gloo",
+	                        "start vLLM with --worker-extension-cls "
+	                        "wsync_vllm.WorkerExtension, and the folder of wsync_vllm.py on "
+	                        "its PYTHONPATH; or use {backend} nccl, or disk", err);
 }
 
 int push_check_partial(const struct ws_push *p, size_t i, struct ws_err *err)
@@ -174,14 +206,14 @@ int push_check_partial(const struct ws_push *p, size_t i, struct ws_err *err)
 		return 0;
 	/* Only the answers of the first engine can be checked (vllm_workers.h). */
 	if (info->dp_size > 1 && info->world_size > info->dp_size && push_may_hold_parts(p, i))
-		return refuse(p, i, "it was found paused or with incomplete weights, and it cannot "
-		              "be known whether the workers of all its engines answer the last "
-		              "request", "restart the server, then wsync-ctl repair --forget and "
-		              "push again", err);
+		return push_vllm_refuse(p, i, "it was found paused or with incomplete weights, and "
+		                        "it cannot be known whether the workers of all its "
+		                        "engines answer the last request", "restart the server, "
+		                        "then wsync-ctl repair --forget and push again", err);
 	if (p->opts.on_partial != WS_PARTIAL_RESUME)
 		return 0;
-	return refuse(p, i, "a vLLM with incomplete weights ends at the first prompt, so it is not "
-	              "resumed", "leave {on_partial} out", err);
+	return push_vllm_refuse(p, i, "a vLLM with incomplete weights ends at the first prompt, so "
+	                        "it is not resumed", "leave {on_partial} out", err);
 }
 
 /* The members of a group get one form of the requests. */
@@ -189,8 +221,9 @@ static int check_alike(const struct ws_push *p, size_t i, struct ws_err *err)
 {
 	if (push_can(p, i)->packed_at_init == push_can(p, 0)->packed_at_init)
 		return 0;
-	return refuse(p, i, "its requests differ from those of the first server: vLLM changed them "
-	              "in 0.28", "push to servers of one version at a time", err);
+	return push_vllm_refuse(p, i, "its requests differ from those of the first server: vLLM "
+	                        "changed them in 0.28", "push to servers of one version at a time",
+	                        err);
 }
 
 /* vLLM's NCCL has no type for other tensors. Packed, they are bytes. */
@@ -232,9 +265,14 @@ static bool one_by_one(const struct ws_push *p)
 	return true;
 }
 
+bool push_is_vllm(const struct ws_push *p)
+{
+	return p->protocol == &push_vllm || p->protocol == &push_vllm_ipc;
+}
+
 bool push_sends_whole_layers(const struct ws_push *p)
 {
-	for (size_t i = 0; p->protocol == &push_vllm && i < p->opts.n_endpoints; i++)
+	for (size_t i = 0; push_is_vllm(p) && i < p->opts.n_endpoints; i++)
 		if (!push_can(p, i)->transfer_session)
 			return true;
 	return false;

@@ -96,6 +96,9 @@ static int refuse_mixture(const struct ws_push *p, struct ws_err *err)
 
 int push_choose(struct ws_push *p, struct ws_err *err)
 {
+	/* Memory that servers open is named by the requests of their family. */
+	if (p->protocol == &push_ipc && push_can(p, 0)->transfer)
+		p->protocol = &push_vllm_ipc;
 	if (p->opts.protocol != WS_PROTOCOL_AUTO || p->protocol->groupless) {
 		const size_t odd = find_odd(p, p->protocol);
 		return odd < p->opts.n_endpoints ? refuse_asked(p, odd, err) : 0;
