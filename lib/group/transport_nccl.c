@@ -62,22 +62,15 @@ static int publish(struct nccl *n, struct ws_err *err)
  * broadcast for that sum. */
 static int warm_up(struct nccl *n, struct ws_err *err)
 {
-	ws_devptr at = 0;
-	if (ws_gpu_alloc(n->gpu, sizeof(float), &at, err))
-		return -1;
 	const struct ws_comm_event done = { .gpu = n->gpu, .event = n->done[0] };
-	const int rc =
-		ws_gpu_fill(n->gpu, at, 0, sizeof(float), n->wire, err) ||
-				ws_comm_all_reduce_one(n->comm, at, n->wire, n->until, &n->stop,
-	                                               err) ||
-				ws_gpu_event_record(n->gpu, n->done[0], n->wire, err) ||
-				ws_comm_wait_event(n->comm, &done, n->until, &n->stop, err) ?
-			-1 :
-			0;
-	/* Freeing waits for the sum, which may never end: then the process keeps the four bytes. */
-	if (rc == 0)
-		ws_gpu_free(n->gpu, at);
-	return rc;
+	return ws_gpu_alloc(n->gpu, sizeof(float), &n->number, err) ||
+	                       ws_gpu_fill(n->gpu, n->number, 0, sizeof(float), n->wire, err) ||
+	                       ws_comm_all_reduce_one(n->comm, n->number, n->wire, n->until,
+	                                              &n->stop, err) ||
+	                       ws_gpu_event_record(n->gpu, n->done[0], n->wire, err) ||
+	                       ws_comm_wait_event(n->comm, &done, n->until, &n->stop, err) ?
+	               -1 :
+	               0;
 }
 
 static int join(void *arg, struct ws_err *err)
@@ -324,6 +317,7 @@ static void nccl_close(struct ws_transport *t)
 		/* if this fails, everything is freed all the same */
 		ws_gpu_use(n->gpu, NULL);
 		ws_comm_close(n->comm, ws_deadline_in(ws_cancelled(&n->stop) ? 0 : LEAVE_NS));
+		ws_gpu_free(n->gpu, n->number);
 		ws_stream_free(n->gpu, n->wire);
 		ws_gpu_event_free(n->gpu, n->fed);
 		for (int i = 0; i < IN_FLIGHT; i++)

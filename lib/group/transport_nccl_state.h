@@ -27,6 +27,7 @@ struct nccl {
 	struct ws_nccl_id id;
 	struct ws_comm *comm;     /* used by the running job, else by the caller's thread */
 	struct ws_stream *wire;
+	ws_devptr number;         /* that vLLM's workers sum; 0: none */
 	struct ws_gpu_event *fed, *done[IN_FLIGHT];
 	struct ws_gpu_stage stage; /* used by the running loader, else by the running job */
 	struct ws_job job, loader;

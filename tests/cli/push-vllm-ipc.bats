@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# wsync-push --backend ipc into vLLM servers, which wsync-endpoint emulates from vLLM's sources: they
-# open the memory of our GPU. On a double of libcuda, or with WSYNC_TEST_CUDA on a real one. That
-# torch reads our pickles as vLLM has it do, is in tests/peers/test_pickle.py.
+# wsync-push --backend ipc into vLLM servers, which wsync-endpoint emulates from vLLM's sources:
+# they open the memory of our GPU. On a double of libcuda, or with WSYNC_TEST_CUDA on a real one.
+# That torch reads our pickles as vLLM has it do, is in tests/peers/test_pickle.py.
 load helpers
 
 prepare() {

@@ -103,7 +103,7 @@ static void write_file(void)
 
 /* ---- a transport ---- */
 
-static bool makes, must_make;
+static bool makes, must_make, vllm;
 
 static int begin(void **state)
 {
@@ -113,7 +113,7 @@ static int begin(void **state)
 	nccl->reset();
 	made = 0;
 	made_most = UINT64_MAX;
-	makes = must_make = false;
+	makes = must_make = vllm = false;
 	ON_GPU(ws_store_open(&opts, &store, &err));
 	return 0;
 }
@@ -140,6 +140,7 @@ static int open_it(struct ws_transport **t, struct ws_err *err)
 		.host = "127.0.0.1",
 		.store = store,
 		.group = "g",
+		.vllm = vllm,
 		.gpu = { .driver = on_gpu_library(),
 		         .nccl = nccl_path,
 		         .device = 1,
@@ -454,15 +455,21 @@ static int live_once(struct ws_err *err)
 	return rc;
 }
 
-IN_ORDER(every_call_may_fail_and_nothing_is_left)
+static void begin_for(bool a_vllm)
+{
+	end(NULL);
+	begin(NULL);
+	vllm = a_vllm;
+}
+
+static void stop_at_each_call(bool a_vllm)
 {
 	static const char *const calls[] = { "ncclGetVersion", "ncclGetUniqueId",
 		                             "ncclCommInitRankConfig", "ncclCommGetAsyncError",
-		                             "ncclBroadcast" };
-	for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+		                             "ncclBroadcast", "ncclAllReduce" };
+	for (size_t i = 0; i < sizeof calls / sizeof calls[0] - !a_vllm; i++) {
 		struct ws_err told = WS_ERR_INIT;
-		end(NULL);
-		begin(NULL);
+		begin_for(a_vllm);
 		nccl->refuse(calls[i], 0, 2);
 		assert_fails(live_once(&told), &told, WS_EDATA, "");
 		assert_int_equal(nccl->live() + cuda->live(), 0);
@@ -470,14 +477,24 @@ IN_ORDER(every_call_may_fail_and_nothing_is_left)
 	unsigned n = 0;
 	for (int rc = -1; rc; n++) {
 		struct ws_err told = WS_ERR_INIT;
-		end(NULL);
-		begin(NULL);
+		begin_for(a_vllm);
 		cuda->refuse("", n, 700);
 		rc = live_once(&told);
 		assert_int_equal(told.code, rc ? WS_EDEVICE : WS_OK);
 		assert_int_equal(nccl->live() + cuda->live(), 0);
 	}
 	assert_true(n > 60);
+}
+
+IN_ORDER(every_call_may_fail_and_nothing_is_left)
+{
+	stop_at_each_call(false);
+}
+
+/* They sum one number first. */
+IN_ORDER(every_call_may_fail_with_vllms_workers_too)
+{
+	stop_at_each_call(true);
 }
 
 IN_ORDER(a_machine_without_is_told_so_first)

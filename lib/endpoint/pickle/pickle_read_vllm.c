@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pickle_read_vllm.c - reads the handles of GPU memory that a trainer sends to vLLM (pickle.h). vLLM
- * unpickles them without a list of allowed names; this reader knows only those of tensors. */
+/* pickle_read_vllm.c - reads the handles of GPU memory that a trainer sends to vLLM (pickle.h).
+ * vLLM unpickles them without a list of allowed names; this reader knows only those of tensors. */
 #include "pickle_bucket.h"
 #include "pickle_machine.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_vllm_ipc.c - the engine "ipc" of vLLM: a request names GPU memory of the trainer, which each
- * worker opens.
+/* serve_vllm_ipc.c - the engine "ipc" of vLLM: a request names GPU memory of the trainer, which
+ * each worker opens.
  *
  *   up to 0.21   a handle for each tensor; with its function
  *   0.22         the same without the function; or packed: one buffer with all tensors of the
@@ -47,8 +47,8 @@ static int check_packed(const struct ws_json *info, const struct ws_serve_update
 	}
 	if (u->bytes > length)
 		return ws_err_set(err, WS_EINPUT,
-		                  "split_with_sizes expects split_sizes to sum exactly to %" PRIu64
-		                  ", but got %" PRIu64, length, u->bytes);
+		                  "split_with_sizes expects split_sizes to sum exactly to "
+		                  "%" PRIu64 ", but got %" PRIu64, length, u->bytes);
 	return 0;
 }
 
@@ -58,8 +58,9 @@ static int check_tensor(const struct ws_pickle_tensor *t, const struct ws_serve_
 	if (t->dtype == slot->dtype && t->n_dims == slot->n_dims &&
 	    memcmp(t->dims, slot->dims, t->n_dims * sizeof t->dims[0]) == 0)
 		return 0;
-	return ws_err_set(err, WS_EINPUT, "wsync-endpoint: the handle of %.200s is that of a tensor "
-	                  "of another type or shape", slot->name);
+	return ws_err_set(err, WS_EINPUT,
+	                  "wsync-endpoint: the handle of %.200s is that of a tensor of another "
+	                  "type or shape", slot->name);
 }
 
 static int check_items(const struct shared *in, const struct ws_json *info,

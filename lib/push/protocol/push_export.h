@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_export.h - buckets in memory of our GPU, which servers of this machine open (CUDA IPC). Shared
- * by push_ipc.c and push_vllm_ipc.c, whose requests name the place of a bucket.
+/* push_export.h - buckets in memory of our GPU, which servers of this machine open (CUDA IPC).
+ * Shared by push_ipc.c and push_vllm_ipc.c, whose requests name the place of a bucket.
  *
  * The memory is kept from one run to the next. */
 #ifndef WS_PUSH_EXPORT_H
