@@ -36,6 +36,7 @@ for dir in tests/gpu tests/peers tests/cli; do
     mkdir -p "$kit/$dir"
     cp -p "$dir"/*.py "$kit/$dir"
 done
+mkdir -p "$kit/lib" && cp -Rp lib/vllm "$kit/lib"
 [ ! -d cmd/python ] || cp -Rp cmd/python "$kit/cmd"
 # What is written in bats, with bats, which is shell; python3 may be anywhere there.
 for file in tests/cli/*.bats; do

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vllm_server.py - a real vLLM on the CPU of this machine, models for it, and what it computes.
+"""vllm_server.py - a real vLLM on this machine, models for it, and what it computes.
 
 Everything that serves and loads is vLLM's own; only the communicator is that of lib/vllm. The
 models are random, of two layers, without a tokenizer, and untied: on a CPU vLLM keeps a packed copy
@@ -100,28 +100,33 @@ def python(version=VERSION):
     return made.stdout.strip()
 
 
+ON_CPU = {"VLLM_TARGET_DEVICE": "cpu", "VLLM_CPU_KVCACHE_SPACE": "1",
+          "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+
+
 class Server:
     """A vLLM that serves a checkpoint. extension: with that of lib/vllm; dev: with the routes that
-    update weights; transfer: with a weight transfer engine; key: with this API key."""
+    update weights; engine: with this weight transfer engine, or None; key: with this API key;
+    command: of its Python; device: the environment that says where it computes."""
 
-    def __init__(self, model, tp=1, extension=True, dev=True, transfer=True, key=None, options=(),
-                 version=VERSION):
+    def __init__(self, model, tp=1, extension=True, dev=True, engine="nccl", key=None, options=(),
+                 version=VERSION, command=None, device=None):
         self.model, self.tp, self.key = model, tp, key
         port = lib.free_port()
         self.url = "http://127.0.0.1:%d" % port
         self.log = open(lib.scratch("vllm-%d.err" % port), "w+")
-        env = {"VLLM_TARGET_DEVICE": "cpu", "VLLM_CPU_KVCACHE_SPACE": "1",
-               "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1",
+        env = {**(ON_CPU if device is None else device),
                "VLLM_SERVER_DEV_MODE": str(int(dev)), "VLLM_HOST_IP": "127.0.0.1",
                "GLOO_SOCKET_IFNAME": "", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1",
                "VLLM_CACHE_ROOT": lib.scratch("vllm-cache"),
                "PYTHONPATH": EXTENSION, "PYTHONDONTWRITEBYTECODE": "1"}
-        argv = [python(version), "-m", "vllm.entrypoints.openai.api_server", "--model", model,
-                "--tensor-parallel-size", str(tp), "--host", "127.0.0.1", "--port", str(port),
+        argv = [command or python(version), "-m", "vllm.entrypoints.openai.api_server",
+                "--model", model, "--tensor-parallel-size", str(tp),
+                "--host", "127.0.0.1", "--port", str(port),
                 "--enforce-eager", "--skip-tokenizer-init", "--max-model-len", "256", "--dtype",
                 "bfloat16", "--served-model-name", "tiny", "--max-logprobs", "10"]
-        if transfer:
-            argv += ["--weight-transfer-config", '{"backend":"nccl"}']
+        if engine:
+            argv += ["--weight-transfer-config", json.dumps({"backend": engine})]
         if extension:
             argv += ["--worker-extension-cls", "wsync_vllm.WorkerExtension"]
         if key:
