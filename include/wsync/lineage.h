@@ -70,10 +70,9 @@ struct ws_capabilities {
 	bool transfer_session;
 	/* /init_weight_transfer_engine, not /update_weights, has "packed" (lineage) */
 	bool packed_at_init;
-	/* its engine "ipc" opens GPU memory: of each tensor, or of packed ones, and says so at the
-	 * init (lineage) */
-	bool ipc_tensors;
-	bool ipc_packed, ipc_at_init;
+	/* its engine "ipc" gets a handle of each tensor, or one of a bucket; the init, not the
+	 * update, has "packed" (lineage) */
+	bool ipc_tensors, ipc_packed, ipc_at_init;
 	bool unique_id;       /* it also has "nccl_unique_id_b64" (lineage) */
 	bool shutdown;        /* /shutdown_weight_transfer_engine (route) */
 	bool reload;          /* /collective_rpc with "reload_weights": a load from disk (route) */

@@ -26,6 +26,10 @@ vllm() {
 
 sums() { curl -sS "$1/wsync/checksums" | sed 's/"url":"[^"]*"//'; }
 expect_sums() { [ "$(sums "$1")" = "$2" ] || explain "$1 has other weights"; }
+completes() {
+	curl -sSf -H 'Content-Type: application/json' -d '{"prompt":[1,2,3],"max_tokens":1}' \
+		"$url/v1/completions" >/dev/null || explain "it does not answer a prompt"
+}
 push() { try wsync-push m -e "$url" --backend ipc "$@"; }
 
 @test "each dialect opens what it is shown, in one bucket or many, and holds all bytes" {
@@ -79,20 +83,34 @@ push() { try wsync-push m -e "$url" --backend ipc "$@"; }
 	err_has "it takes weights by vLLM's engine nccl, not ipc"
 }
 
-@test "what only the first bucket shows is told with what helps" {
-	vllm one 0.33
-	local one=$url
-	push --gpu 1
-	expect_status 5
-	err_has "IPC handle not found for GPU UUID"
-	err_has "the server computes on another GPU than --gpu names"
-	push
-	expect_status 0
-	proxy "$one" "if path == '/update_weights': answer = (500, '{\"error\":{\"message\":\"' +
+@test "what only the first bucket shows is told with what helps, and harms nothing" {
+	local v old
+	for v in 0.20 0.24 0.33; do
+		vllm "at-$v" "$v"
+		old=$(sums "$url")
+		push --gpu 1
+		expect_status 5
+		err_has "IPC handle not found for GPU UUID"
+		err_has "the server computes on another GPU than --gpu names"
+		out_has "untouched"
+		expect_sums "$url" "$old"
+		expect_journal "$url" 's["paused"]' False
+		completes
+		push
+		expect_status 0
+	done
+	local real=$url
+	proxy "$real" "if path == '/update_weights': answer = (500, '{\"error\":{\"message\":\"' +
 		'Refusing to deserialize without VLLM_ALLOW_INSECURE_SERIALIZATION=1\"}}')"
 	push
 	expect_status 5
 	err_has "start vLLM with VLLM_ALLOW_INSECURE_SERIALIZATION=1"
+	expect_journal "$real" 's["paused"]' False
+	proxy "$real" "if path == '/update_weights': answer = (500, '{\"error\":{\"message\":\"' +
+		'CUDA error: invalid resource handle\"}}')"
+	push
+	expect_status 5
+	err_has "--ipc=host and --pid=host"
 }
 
 @test "a failed update leaves it partial and paused, and the next push ends that" {
@@ -106,6 +124,9 @@ push() { try wsync-push m -e "$url" --backend ipc "$@"; }
 		expect_status 0
 		expect_journal "$url" 's["paused"]' False
 	done
+	vllm dies 0.33 --fault die:update_weights:2
+	push --bucket-size 90KiB
+	expect_status 4
 	vllm silent 0.33
 	meddle "$url" /update_weights 1 "kill -STOP $pid"
 	push --bucket-timeout 1s

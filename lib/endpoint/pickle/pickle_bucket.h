@@ -29,8 +29,8 @@ struct ws_pickle_bucket {
 	char *names;
 };
 
-/* What vLLM's workers unpickle of "ipc_handles_pickled" (pickle.h), for the worker of one GPU. Of
- * each item, memory, bytes and length are set; if it is not packed also tensors: one, without a
+/* What vLLM's workers unpickle of "ipc_handles_pickled" (pickle.h), for the worker of one GPU. Each
+ * item has memory, bytes and length. If it is not packed, it also has tensors: one, without a
  * name. */
 struct ws_pickle_shared {
 	bool packed;                     /* one item for all tensors */

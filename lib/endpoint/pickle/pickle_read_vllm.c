@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_GPUS = 64 };
+enum { MOST_GPUS = 32 };
 
 /* Of {uuid: entry} the entry of this GPU; NULL: there is none. */
 static const struct pickle_value *entry_of(const struct pickle *p, const struct pickle_value *v,

@@ -6,8 +6,8 @@
  *   0.22         the same without the function; or packed: one buffer with all tensors of the
  *                request, whose sizes are in tensor_sizes
  *
- * The memory is closed with the request. vLLM keeps a packed buffer open until the finish
- * (PackedBufferImporter, 0.32), which a trainer does not notice. */
+ * The memory is closed with the request. vLLM 0.32 keeps a packed buffer open until the finish or a
+ * shutdown (PackedBufferImporter). */
 #include "serve_vllm.h"
 
 #include "base64.h"
@@ -59,16 +59,16 @@ static int check_tensor(const struct ws_pickle_tensor *t, const struct ws_serve_
 	    memcmp(t->dims, slot->dims, t->n_dims * sizeof t->dims[0]) == 0)
 		return 0;
 	return ws_err_set(err, WS_EINPUT,
-	                  "wsync-endpoint: the handle of %.200s is that of a tensor of another "
-	                  "type or shape", slot->name);
+	                  "wsync-endpoint: the handle of %.200s is that of a tensor of "
+	                  "another type or shape", slot->name);
 }
 
 static int check_items(const struct shared *in, const struct ws_json *info,
                        const struct ws_serve_update *u, bool packed, struct ws_err *err)
 {
 	const struct ws_pickle_shared *h = &in->handles;
-	if (h->packed != packed)
-		return ws_err_set(err, WS_EINPUT, "AssertionError"); /* isinstance(ipc_handles, ...) */
+	if (h->packed != packed) /* isinstance(ipc_handles, dict) */
+		return ws_err_set(err, WS_EINPUT, "AssertionError");
 	if (packed)
 		return check_packed(info, u, h->items[0].length, err);
 	for (size_t i = 0; i < u->n; i++)
@@ -141,6 +141,12 @@ int ws_serve_vllm_open_shared(struct ws_serve_call *c, const struct ws_json *inf
 	for (unsigned r = 0; rc == 0 && r < s->opts.tp; r++)
 		rc = read_rank(s, &in, info, u, n_names, packed, r, err);
 	ws_serve_ipc_fetched(s, true);
+	if (rc == 0 && ws_serve_fault_ends(u->fault)) {
+		if (u->fault == WS_FAULT_DIE)
+			ws_serve_die(s);
+		c->rp->drop = true;
+		rc = ws_err_set(err, WS_EDATA, "fault %s", ws_serve_fault_name(u->fault));
+	}
 	if (rc == 0)
 		rc = ws_serve_fetch_all(
 			c, &(struct ws_serve_fetch){ ws_serve_fetch_bytes, in.bytes }, u, err);

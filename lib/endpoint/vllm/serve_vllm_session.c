@@ -5,9 +5,9 @@
  * A start takes the weights away from every module. A module that gets all of its weights is
  * loaded. At the finish, a module that got none takes its old weights back, and one that got a part
  * is loaded from memory of which that part was written: the rest is garbage. No answer says so.
- * After a failed update the modules have no weights until an update of the whole model. A module
- * that had got a part then keeps it, and counts it again in the next update: it is full before its
- * last part arrives, which is dropped. Only a finish makes modules forget. */
+ * After a failed update the modules have no weights until the finish of another one. A module that
+ * had got a part then keeps it, and counts it again in that update: it is full before its last part
+ * arrives, which is dropped. Only a finish makes modules forget. */
 #include "serve_vllm.h"
 
 #include "serve_lineage.h"
@@ -126,8 +126,8 @@ static void spoil_last(struct ws_serve *s, size_t first, size_t end)
 	}
 }
 
-/* Params [first, end) are those of one module. Returns whether all of its parts came. */
-static bool end_module(struct ws_serve *s, size_t first, size_t end)
+/* Params [first, end) are those of one module. */
+static void end_module(struct ws_serve *s, size_t first, size_t end)
 {
 	const struct ws_layout *l = s->model->layout;
 	size_t n;
@@ -142,20 +142,17 @@ static bool end_module(struct ws_serve *s, size_t first, size_t end)
 			if (!came(s, p->first + k))
 				spoil_part(s, p->first + k);
 	}
-	return n == all;
 }
 
 void ws_serve_vllm_end(struct ws_serve *s)
 {
 	const struct ws_layout *l = s->model ? s->model->layout : NULL;
 	const size_t n = l ? ws_layout_param_count(l) : 0;
-	bool whole = true;
 	for (size_t i = 0, end; i < n; i = end) {
 		end = module_end(l, i);
-		whole &= end_module(s, i, end);
+		end_module(s, i, end);
 	}
-	s->vllm->active = false;
-	s->vllm->broken &= !whole;
+	s->vllm->active = s->vllm->broken = false;
 }
 
 bool ws_serve_vllm_can_generate(struct ws_serve_call *c)

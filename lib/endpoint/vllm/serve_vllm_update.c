@@ -5,7 +5,8 @@
  *   0.24   start, updates, finish: an update outside is an error. After a failed update the
  *          session is over, and the model needs another one that sends all of it
  *   0.27   finish can set the version of the weights
- *   0.33   an update without names sends those of the update before it */
+ *   0.33   an update without names sends those of the update before it
+ *          (not with the engine "ipc") */
 #include "serve_vllm.h"
 
 #include "serve_lineage.h"
@@ -127,7 +128,7 @@ void ws_serve_route_vllm_finish(struct ws_serve_call *c)
 static const struct ws_json *recall(const struct ws_serve_call *c, const struct ws_json *info)
 {
 	static const char *const keys[] = { "names", "dtype_names", "shapes" };
-	bool empty = c->serve->vllm->last != NULL;
+	bool empty = c->serve->vllm->last && c->serve->opts.backend != WS_SERVE_IPC;
 	for (size_t i = 0; i < 3; i++)
 		empty &= ws_json_count(ws_json_get(info, keys[i])) == 0;
 	return empty ? ws_json_get(c->serve->vllm->last, "update_info") : info;
@@ -137,7 +138,8 @@ static const struct ws_json *recall(const struct ws_serve_call *c, const struct 
 static void remember(struct ws_serve_call *c, const struct ws_serve_update *u)
 {
 	struct ws_serve_vllm *v = c->serve->vllm;
-	if (!ws_serve_vllm_has(c, WS_IN_VLLM_0_33) || !u->n || !c->own_body)
+	if (!ws_serve_vllm_has(c, WS_IN_VLLM_0_33) || c->serve->opts.backend == WS_SERVE_IPC ||
+	    !u->n || !c->own_body)
 		return;
 	ws_json_free(v->last);
 	v->last = ws_serve_take_body(c);

@@ -126,29 +126,39 @@ static bool holds_parts(const struct push_endpoint *e)
 	return e->holds_parts && e->scope == PUSH_SCOPE_NONE;
 }
 
-int push_vllm_begin(struct ws_push *p, void (*more)(const struct ws_push *p, struct ws_jw *w),
-                    struct ws_err *err)
+int push_vllm_send_nothing(struct ws_push *p, struct push_request *r, push_vllm_more *more,
+                           bool (*wanted)(const struct push_endpoint *), ws_deadline until,
+                           const struct ws_cancel *cancel, struct ws_err *err)
+{
+	if (push_request_open(p, r, "/update_weights", err))
+		return -1;
+	ws_jw_object(&r->w, "update_info");
+	write_tensors(&r->w, NULL, 0);
+	if (more)
+		more(p, &r->w);
+	ws_jw_end_object(&r->w);
+	return push_request_ask(p, r, wanted, until, cancel, err);
+}
+
+int push_vllm_begin(struct ws_push *p, push_vllm_more *more, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	struct push_request r;
 	bool any = false;
 	if (push_scope_begin(p, err))
 		return -1;
-	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		any = any || holds_parts(&p->to.endpoints[i]);
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		if (!holds_parts(&p->to.endpoints[i]))
+			continue;
+		any = true; /* the rest of its layers becomes random */
+		push_target_event(&p->to.endpoints[i].weights, PUSH_VALUES_LOST);
+	}
 	if (!any)
 		return 0;
-	int rc = push_request_open(p, &r, "/update_weights", err);
-	if (rc == 0) {
-		ws_jw_object(&r.w, "update_info");
-		write_tensors(&r.w, NULL, 0);
-		if (more)
-			more(p, &r.w);
-		ws_jw_end_object(&r.w);
-		r.changes = true;
-		rc = push_request_ask(p, &r, holds_parts, until, p->opts.cancel, err);
+	const int rc =
+		push_vllm_send_nothing(p, &r, more, holds_parts, until, p->opts.cancel, err);
+	if (r.calls && r.messages)
 		push_request_note(p, &r);
-	}
 	push_request_close(p, &r);
 	return rc;
 }

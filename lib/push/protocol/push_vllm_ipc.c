@@ -11,16 +11,25 @@
  *
  * vLLM unpickles only with VLLM_ALLOW_INSECURE_SERIALIZATION=1 in its environment, which no route
  * shows: without it the first bucket is refused. A worker takes the handle of its own GPU. Ours is
- * that of one GPU, so there may be one worker.
+ * that of one GPU, so there may be only one worker.
  *
  * Packed, a worker copies the tensors out of the buffer, and answers when its GPU has copied them:
  * the memory is free then. Up to 0.20 an update is one request, at whose end the same is true. 0.21
- * keeps the tensors themselves from one request to the next, so it is refused. After a failure the
- * worker is asked something else: it answers when it has left the failed request. */
+ * keeps the tensors themselves from one request to the next, so it is refused.
+ *
+ * After a failure nothing may refer to the memory any more:
+ *
+ *   up to 0.20   layers with some of their parts keep these: an update of no tensors ends that
+ *   since 0.22   the worker is asked something else: it answers when it has left the request
+ *   since 0.32   it keeps the buffer open: /shutdown_weight_transfer_engine closes it
+ *
+ * If the worker did not even open the first bucket, its layers have no values since the start, but
+ * a second start and its finish give them back (tried on 0.32). */
 #include "push_export.h"
 #include "push_vllm.h"
 
 #include "base64.h"
+#include "endpoint_words.h"
 #include "push_from_tensor.h"
 #include "vllm_workers.h"
 
@@ -28,6 +37,7 @@
 #include <string.h>
 
 static const int64_t SETTLE_NS = 10 * WS_NS_PER_S;
+static const int64_t CLOSE_NS = 3 * WS_NS_PER_S;
 
 /* ---- before ---- */
 
@@ -109,11 +119,6 @@ static void write_no_handles(const struct ws_push *p, struct ws_jw *w)
 	ws_buf_free(&pickle);
 }
 
-static int begin(struct ws_push *p, struct ws_err *err)
-{
-	return init(p, err) || push_vllm_begin(p, write_no_handles, err) ? -1 : 0;
-}
-
 static int write_pickle(const struct ws_push *p, size_t b, const struct ws_pickle_cuda *where,
                         struct ws_buf *out, struct ws_err *err)
 {
@@ -152,15 +157,46 @@ static int write_body(const struct ws_push *p, struct ws_jw *w, size_t b,
 	return rc;
 }
 
-static void explain(const struct ws_push *p, struct ws_err *err)
+/* ---- refusals of the first bucket ---- */
+
+enum refusal { OTHER, NOT_UNPICKLED, OTHER_GPU };
+
+static enum refusal refusal_of(const struct ws_err *said)
 {
-	push_vllm_explain(p, err);
-	if (err && strstr(err->msg, "VLLM_ALLOW_INSECURE_SERIALIZATION"))
+	return said->code != WS_EREFUSED                                ? OTHER :
+	       strstr(said->msg, "VLLM_ALLOW_INSECURE_SERIALIZATION")   ? NOT_UNPICKLED :
+	       strstr(said->msg, "IPC handle not found for GPU UUID")   ? OTHER_GPU :
+	                                                                  OTHER;
+}
+
+static void explain(const struct ws_push *p, bool first, struct ws_err *err)
+{
+	const enum refusal why = err ? refusal_of(err) : OTHER;
+	if (why == NOT_UNPICKLED)
 		ws_err_hint(err, "start vLLM with VLLM_ALLOW_INSECURE_SERIALIZATION=1 in its "
 		                 "environment, then push again");
-	else if (err && strstr(err->msg, "IPC handle not found for GPU UUID"))
+	else if (why == OTHER_GPU)
 		ws_err_hint(err, "the server computes on another GPU than {gpu} names: it must be "
 		                 "the same");
+	else if (!first) /* push_export.c has a hint for the first */
+		push_vllm_explain(p, err);
+}
+
+static void note_unopened(struct ws_push *p, const struct push_bucket *k)
+{
+	for (size_t i = 0; k->b == 0 && i < p->opts.n_endpoints; i++)
+		if (refusal_of(&p->to.errs[i]) != OTHER)
+			push_target_event(&p->to.endpoints[i].weights, PUSH_REFUSED_UNSENT);
+}
+
+/* ---- buckets ---- */
+
+static int begin(struct ws_push *p, struct ws_err *err)
+{
+	const int rc = init(p, err) || push_vllm_begin(p, write_no_handles, err) ? -1 : 0;
+	if (rc)
+		explain(p, true, err);
+	return rc;
 }
 
 static int post(struct ws_push *p, const struct push_bucket *k, const struct ws_pickle_cuda *where,
@@ -177,10 +213,11 @@ static int post(struct ws_push *p, const struct push_bucket *k, const struct ws_
 		r.changes = true;
 		rc = push_request_ask(p, &r, NULL, until, p->opts.cancel, err);
 		push_vllm_report(p, k, true);
+		note_unopened(p, k);
 		push_request_note(p, &r);
 	}
 	if (rc) {
-		explain(p, err);
+		explain(p, k->b == 0, err);
 	} else {
 		const struct push_moved m = { .over = true, .ns = ws_now_ns() - since };
 		p->run.posted += p->from.plan->buckets[k->b].bytes * p->opts.n_endpoints;
@@ -197,30 +234,92 @@ static int post_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 
 /* ---- afterwards ---- */
 
-static void settle(struct ws_push *p, ws_deadline until)
+static bool has_no_session(const struct push_endpoint *e)
+{
+	return e->scope == PUSH_SCOPE_NONE;
+}
+
+/* Up to 0.20. */
+static void end_parts(struct ws_push *p, ws_deadline until)
+{
+	struct push_request r;
+	push_vllm_send_nothing(p, &r, write_no_handles, has_no_session, until, NULL, NULL);
+	push_request_close(p, &r);
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		const struct push_endpoint *e = &p->to.endpoints[i];
+		if (!e->asked || p->to.errs[i].code == WS_OK)
+			continue;
+		if (refusal_of(&p->to.errs[i]) != NOT_UNPICKLED)
+			push_target_event(&e->weights, PUSH_VALUES_LOST);
+		if (!ws_endpoint_said_no(&p->to.errs[i]))
+			push_export_warn(p, i, p->to.errs[i].msg);
+	}
+}
+
+static void await_workers(struct ws_push *p, ws_deadline until)
 {
 	const size_t n = p->opts.n_endpoints;
 	bool *inside = calloc(n + 1, sizeof *inside);
 	struct ws_err *errs = calloc(n + 1, sizeof *errs);
 	push_call_new(p);
 	for (size_t i = 0; i < n; i++)
-		push_call_add(p, i);
+		if (!has_no_session(&p->to.endpoints[i]))
+			push_call_add(p, i);
 	const struct ws_call to = push_call_made(p, until, NULL);
-	if (inside && errs)
+	if (inside && errs && to.n)
 		ws_vllm_in_step(&to, inside, errs, NULL);
 	for (size_t k = 0; errs && k < to.n; k++)
 		if (errs[k].code == WS_ETIMEOUT || errs[k].code == WS_ECANCELLED)
 			push_export_warn(p, p->to.call.index[k], errs[k].msg);
 	free(inside);
 	free(errs);
-	push_export_grace(); /* for copies that a GPU has begun */
+}
+
+/* Posts to the endpoints of the call that was begun. */
+static void tell(struct ws_push *p, const char *path, ws_deadline until)
+{
+	const struct ws_words words = { "POST", path, "{}" };
+	const struct ws_call to = push_call_made(p, until, NULL);
+	if (to.n)
+		ws_endpoint_tell_in_words(&to, path, words, words, p->to.call.answers, NULL);
+}
+
+/* Nothing was loaded: the finish that push_scope_undo sends gives the values back. */
+static void start_again(struct ws_push *p, ws_deadline until)
+{
+	push_call_new(p);
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		const struct push_endpoint *e = &p->to.endpoints[i];
+		if (!has_no_session(e) && e->weights.scope_open &&
+		    e->weights.state == WS_UNTOUCHED)
+			push_call_add(p, i);
+	}
+	tell(p, "/start_weight_update", until);
+}
+
+static void close_buffers(struct ws_push *p, ws_deadline until)
+{
+	push_call_new(p);
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (push_can(p, i)->shutdown)
+			push_call_add(p, i);
+	tell(p, "/shutdown_weight_transfer_engine", until);
 }
 
 static void undo(struct ws_push *p)
 {
-	if (push_export_was_lent(p))
-		settle(p, push_cleanup_deadline(p, SETTLE_NS));
+	const bool lent = push_export_was_lent(p);
+	if (lent) {
+		const ws_deadline until = push_cleanup_deadline(p, SETTLE_NS);
+		end_parts(p, until);
+		await_workers(p, until);
+		start_again(p, until);
+	}
 	push_scope_undo(p);
+	if (!lent)
+		return;
+	close_buffers(p, push_cleanup_deadline(p, CLOSE_NS));
+	push_export_grace(); /* for copies that a GPU has begun */
 }
 
 static int end(struct ws_push *p, struct ws_err *err)
