@@ -15,6 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *ws_endpoint_checker_route(enum ws_server_family family)
+{
+	return family == WS_FAMILY_VLLM ? "/weight_checker" : "/weights_checker";
+}
+
 enum { MAX_RANKS = 65536, MAX_NAMED = 8, UNNUMBERED = -1 };
 
 static int refuse_ranks(struct ws_checksums *c, struct ws_err *err)
@@ -154,9 +159,9 @@ int ws_checksums_whole(const struct ws_checksums *c, const struct ws_endpoint_in
 	if (!n_missing && !n_extra)
 		return 0;
 	ws_err_set(err, WS_EREFUSED,
-	           "%s: /weights_checker reports %zu of its %" PRIu64 " ranks: %s%s%s%s%s",
-	           info->url, c->n_ranks, ranks * replicas, n_missing ? "missing: rank " : "",
-	           missing, n_missing && n_extra ? "; " : "", n_extra ? "too many: rank " : "",
-	           extra);
+	           "%s: %s reports %zu of its %" PRIu64 " ranks: %s%s%s%s%s", info->url,
+	           ws_endpoint_checker_route(ws_lineage_family(info->lineage)), c->n_ranks,
+	           ranks * replicas, n_missing ? "missing: rank " : "", missing,
+	           n_missing && n_extra ? "; " : "", n_extra ? "too many: rank " : "", extra);
 	return ws_err_where(err, NULL, info->url);
 }

@@ -40,6 +40,9 @@ int ws_endpoint_get_weights(const struct ws_call *to, const char *name, uint64_t
 bool ws_values_empty(const struct ws_values *v, unsigned dp_size);
 void ws_values_free(struct ws_values *v); /* NULL is fine */
 
+/* The route of its checksums. */
+const char *ws_endpoint_checker_route(enum ws_server_family family);
+
 /* POST /weights_checker, which overwrites parameters with random numbers: bodies[i] is the request
  * to to->urls[i], {"action": "reset_tensors", "skip_tensor_list"}. */
 int ws_endpoint_reset_weights(const struct ws_call *to, const struct ws_buf *bodies,

@@ -177,22 +177,23 @@ static int read_or_share_checksums(void *ctx, struct ws_endpoint_call *calls, si
 	return read_checksums(&calls[i], x->urls[i], &x->outs[i], &errs[i]);
 }
 
-/* By enum ws_server_family. An unknown server without SGLang's route may be a vLLM. */
+/* An unknown server without SGLang's route may be a vLLM. */
 static int ask_checksums(const struct ws_call *to, struct ws_endpoint_call *calls,
                          const struct ws_buf *body, struct ws_err *err)
 {
-	static const char *const paths[] = { "/weights_checker", "/weight_checker" };
 	for (size_t i = 0; i < to->n; i++) {
-		const size_t k = to->infos ? ws_lineage_family(to->infos[i]->lineage) : 0;
-		if (ws_endpoint_prepare(&calls[i], to->urls[i], "POST", paths[k], body, to->until,
-		                        err))
+		const enum ws_server_family family =
+			to->infos ? ws_lineage_family(to->infos[i]->lineage) : WS_FAMILY_SGLANG;
+		if (ws_endpoint_prepare(&calls[i], to->urls[i], "POST",
+		                        ws_endpoint_checker_route(family), body, to->until, err))
 			return -1;
 	}
 	if (ws_endpoint_run(to->http, calls, to->n, to->cancel, err))
 		return -1;
 	for (size_t i = 0; i < to->n && !to->infos; i++)
 		if (calls[i].http.status == 404 &&
-		    ws_endpoint_prepare(&calls[i], to->urls[i], "POST", paths[1], body, to->until,
+		    ws_endpoint_prepare(&calls[i], to->urls[i], "POST",
+		                        ws_endpoint_checker_route(WS_FAMILY_VLLM), body, to->until,
 		                        err))
 			return -1;
 	return ws_endpoint_run(to->http, calls, to->n, to->cancel, err);

@@ -57,7 +57,8 @@ static int ask_checker(struct ws_http *http, struct ws_name_check_target *t, ws_
 {
 	struct ws_err e = WS_ERR_INIT;
 	if (ws_endpoint_checker_names(http, t->url, until, cancel, &t->listing, &e) == 0)
-		take_listing(t, "/weights_checker", &e);
+		take_listing(t, ws_endpoint_checker_route(t->fused_whole ? WS_FAMILY_VLLM :
+		                                                           WS_FAMILY_SGLANG), &e);
 	else if (e.code == WS_ECANCELLED || e.code == WS_ESYSTEM) {
 		*err = e;
 		return -1;

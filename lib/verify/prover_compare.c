@@ -323,7 +323,8 @@ static int check_ranks(const struct prover_server *s, const struct ws_checksums 
 		return ws_checksums_whole(sums, info, err);
 	if (sums->numbered || replicas == 1)
 		return 0;
-	ws_err_set(err, WS_EREFUSED, "%s: /weights_checker does not number its ranks", info->url);
+	ws_err_set(err, WS_EREFUSED, "%s: %s does not number its ranks", info->url,
+	           ws_endpoint_checker_route(ws_lineage_family(info->lineage)));
 	return ws_err_where(err, NULL, info->url);
 }
 
