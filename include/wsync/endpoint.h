@@ -43,11 +43,13 @@ bool ws_endpoint_same(const char *a, const char *b);
 
 struct ws_http; /* kept-alive connections to any number of endpoints; belongs to one thread */
 
+#define WS_ENDPOINT_CONNECT_NS (10 * WS_NS_PER_S)
+
 struct ws_client_opts {
 	const char *api_key;      /* sent as "Authorization: Bearer ..."; NULL: none; copied */
 	/* certificates (PEM) to trust; NULL: the system's; copied */
 	const char *ca_file;
-	int64_t connect_ns;       /* 0: 10 s */
+	int64_t connect_ns;       /* 0: WS_ENDPOINT_CONNECT_NS */
 	const struct ws_log *log; /* borrowed */
 	struct ws_trace *trace;   /* of the requests; borrowed; NULL: none */
 };
@@ -135,6 +137,9 @@ int ws_endpoint_probe_all(const struct ws_call *to, struct ws_endpoint_info *inf
 int ws_endpoint_probe_slow(const struct ws_call *to, ws_deadline slow_until,
                            struct ws_endpoint_info *infos, struct ws_err *errs,
                            struct ws_err *err);
+/* That limit: as long as the run may take, unless connect_ns is not the default, and so was asked
+ * for. `until` is the limit for the connection. */
+ws_deadline ws_endpoint_slow_until(int64_t connect_ns, ws_deadline until, ws_deadline run);
 /* Replaces the detected lineage and all capabilities by those of this lineage's table.
  * WS_LINEAGE_UNKNOWN: changes nothing. */
 void ws_endpoint_assume(struct ws_endpoint_info *info, enum ws_lineage lineage);

@@ -92,7 +92,7 @@ const char *ws_push_refuses(const struct ws_capabilities *can, enum ws_pause_mod
 uint64_t ws_push_bucket_size(enum ws_backend backend);
 
 /* Defaults: ws_push_opts_init sets them, and 0 means the same. */
-#define WS_PUSH_CONNECT_NS (10 * WS_NS_PER_S)
+#define WS_PUSH_CONNECT_NS WS_ENDPOINT_CONNECT_NS
 #define WS_PUSH_INIT_NS (600 * WS_NS_PER_S)
 #define WS_PUSH_BUCKET_NS (600 * WS_NS_PER_S)
 /* Set by ws_push_opts_init; 0 keeps no checkpoint. */

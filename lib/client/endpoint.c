@@ -302,6 +302,11 @@ int ws_endpoint_probe_all(const struct ws_call *to, struct ws_endpoint_info *inf
 	return ws_endpoint_probe_slow(to, to->until, infos, errs, err);
 }
 
+ws_deadline ws_endpoint_slow_until(int64_t connect_ns, ws_deadline until, ws_deadline run)
+{
+	return connect_ns <= 0 || connect_ns == WS_ENDPOINT_CONNECT_NS ? run : until;
+}
+
 int ws_endpoint_probe_slow(const struct ws_call *to, ws_deadline slow_until,
                            struct ws_endpoint_info *infos, struct ws_err *errs,
                            struct ws_err *err)

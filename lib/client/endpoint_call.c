@@ -194,7 +194,7 @@ static bool has_status_ok(const struct ws_endpoint_call *call, const char *words
 	return has_status(call, "ok") || has_success(call, words);
 }
 
-/* SGLang answers null. vLLM sends an empty body up to 0.20, later {"status":"sleeping"} or "awake"
+/* SGLang answers null. vLLM sends an empty body up to 0.27, later {"status":"sleeping"} or "awake"
  * (also when only a part is woken). */
 static bool is_quiet(const struct ws_endpoint_call *call, const char *words)
 {
@@ -209,12 +209,6 @@ static bool has_flushed(const struct ws_endpoint_call *call, const char *words)
 {
 	return !strncmp(words, "Cache flushed", strlen("Cache flushed")) ||
 	       has_success(call, words);
-}
-
-/* vLLM up to 0.25 answers a reset of the prefix cache with an empty body. */
-static bool has_reset(const struct ws_endpoint_call *call, const char *words)
-{
-	return !call->http.reply.len || has_success(call, words);
 }
 
 /* {"results": [one per worker]} */
@@ -252,7 +246,7 @@ static const struct {
 	{ is_quiet,
 	  { "/release_memory_occupation", "/resume_memory_occupation", "/sleep", "/wake_up" } },
 	{ has_flushed, { "/flush_cache" } },
-	{ has_reset, { "/reset_prefix_cache" } },
+	{ has_success, { "/reset_prefix_cache" } },
 	{ has_results, { "/collective_rpc" } },
 };
 
@@ -278,8 +272,13 @@ static int refuse_unexpected(const struct ws_endpoint_call *call, const char *wo
 	           "%s %s: the reply (HTTP %ld) does not say that it was done%s%s%s",
 	           call->http.method, call->path, call->http.status, *words ? ": \"" : "", words,
 	           *words ? "\"" : "");
-	ws_err_hint(err, "perhaps a proxy answered: it is not known whether the server received "
-	                 "the request");
+	/* vLLM up to 0.25 answers so in any case. */
+	if (strcmp(call->path, "/reset_prefix_cache") == 0 && !call->http.reply.len)
+		ws_err_hint(err, "this version of vLLM does not say whether it dropped the cache, "
+		                 "but a pause does it: wsync-ctl pause, then wsync-ctl resume");
+	else
+		ws_err_hint(err, "perhaps a proxy answered: it is not known whether the server "
+		                 "received the request");
 	if (err)
 		err->native = (int)call->http.status;
 	return -1;

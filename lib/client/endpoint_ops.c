@@ -41,9 +41,9 @@ static int tell_none(const struct ws_call *to, const char *name, const struct ws
 	return -1;
 }
 
-/* vLLM's word for each mode. It has none for retract: "wait" is closest, as no request is lost. */
+/* vLLM's word for each mode. It has none for retract and none, which callers refuse first. */
 static const char *const vllm_modes[] = {
-	[WS_PAUSE_ABORT] = "abort", [WS_PAUSE_RETRACT] = "wait", [WS_PAUSE_IN_PLACE] = "keep",
+	[WS_PAUSE_ABORT] = "abort", [WS_PAUSE_RETRACT] = "abort", [WS_PAUSE_IN_PLACE] = "keep",
 	[WS_PAUSE_WAIT] = "wait",   [WS_PAUSE_NONE] = "abort",
 };
 

@@ -94,6 +94,8 @@ static int prepare_one(struct ws_asking *a, size_t i, struct ws_err *err)
 	ws_buf_reset(&a->bodies[i]);
 	if (w->body)
 		ws_buf_puts(&a->bodies[i], w->body);
+	if (ws_buf_check(&a->bodies[i], a->name, err))
+		return -1;
 	return ws_endpoint_prepare(&a->calls[i], a->to->urls[i], w->method, w->path, &a->bodies[i],
 	                           a->to->until, err);
 }

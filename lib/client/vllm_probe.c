@@ -189,8 +189,8 @@ static bool is_asleep(const struct vllm_probe *p, size_t i)
 	       reads_asleep(http->reply.data, http->reply.len);
 }
 
-/* A question that a vLLM answers, or answers by 404. Any other answer is an error: of what it would
- * have told, nothing can be assumed. A proxy may refuse metrics. */
+/* A vLLM answers this question, or answers 404. Any other answer is an error, because wsync does
+ * not guess what the server did not say. A proxy may refuse metrics. */
 static int check_told(const struct vllm_probe *p, size_t i, int question, struct ws_err *err)
 {
 	struct ws_endpoint_call *call = call_of(p, i, question);

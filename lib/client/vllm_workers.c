@@ -44,12 +44,17 @@ static int read_results(const struct ws_json *reply, enum question q, const char
 	const struct ws_json *r = ws_json_first(ws_json_get(reply, "results"));
 	*out = (struct told){ 0 };
 	for (; r; r = ws_json_next(r), out->n++) {
-		if (!fits(r, q))
+		if (!fits(r, q)) {
+			out->updating = 0;
 			return accuse(url, err);
+		}
 		out->updating += q == UPDATING && strcmp(ws_json_string(r), "True") == 0;
 	}
-	/* Workers that disagree: the update failed at some of them. */
-	return out->n && (!out->updating || out->updating == out->n) ? 0 : accuse(url, err);
+	/* Workers that disagree: the update failed at some of them, so there is none to finish. */
+	if (out->n && (!out->updating || out->updating == out->n))
+		return 0;
+	out->updating = 0;
+	return accuse(url, err);
 }
 
 /* Asks question q[i] at server i; told[i] and errs[i] get its answer. */

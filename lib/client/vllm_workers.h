@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vllm_workers.h - what the workers of a vLLM say about themselves.
+/* vllm_workers.h - asks the workers of a vLLM in which state they are.
  *
  * vLLM reads one answer of each worker for each request. If a worker fails, it does not read those
  * of the workers after it (multiproc_executor.py, 0.32 and 0.33). From then on these are one answer

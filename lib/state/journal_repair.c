@@ -14,6 +14,7 @@
 
 #include "group.h"
 #include "lock.h"
+#include "vllm_workers.h"
 #include "wsync/tool/staged.h"
 
 #include <stdio.h>
@@ -445,18 +446,34 @@ static bool is_torn(const struct ws_repair_answer *a)
 	return !a->busy && (a->state == WS_PARTIAL || (a->paused && a->asleep & WS_MEMORY_WEIGHTS));
 }
 
+/* A vLLM whose workers answer earlier requests takes no push. */
+static bool is_out_of_step(const struct repair *r, size_t i)
+{
+	const struct ws_endpoint_info *info = &r->infos[i];
+	const char *url = r->entry->record.endpoints[i].url;
+	const struct ws_call to = { .http = r->opts->http, .urls = &url, .n = 1,
+		                    .until = patience(r), .cancel = r->opts->cancel,
+		                    .infos = &info };
+	bool inside = false;
+	struct ws_err said = WS_ERR_INIT;
+	return info->url[0] && info->world_size > 1 && !r->answers[i].err.code &&
+	       ws_lineage_family(info->lineage) == WS_FAMILY_VLLM &&
+	       ws_vllm_in_step(&to, &inside, &said, NULL) && said.code == WS_EREFUSED;
+}
+
 static int sum_up(const struct repair *r, struct ws_err *err)
 {
 	const struct ws_journal_record *rec = &r->entry->record;
 	const struct ws_err *first = NULL;
 	const char *where = NULL, *stuck = NULL;
 	size_t torn = 0;
-	bool slept = false;
+	bool slept = false, restart = false;
 	for (size_t i = 0; i < rec->n_endpoints; i++) {
 		const struct ws_repair_answer *a = &r->answers[i];
 		if (is_torn(a) && torn++ == 0) {
 			where = rec->endpoints[i].url;
 			slept = rec->endpoints[i].slept;
+			restart = is_out_of_step(r, i);
 		}
 		if (a->err.code && !first)
 			first = &a->err;
@@ -469,7 +486,9 @@ static int sum_up(const struct repair *r, struct ws_err *err)
 		                           "has some old and some new weights";
 		ws_err_set(err, WS_EPARTIAL, torn == 1 ? "%s: %s" : "%s: %s (and %zu more)", where,
 		           what, torn - 1);
-		ws_err_hint(err, "push everything again: %swsync-push SOURCE -e %s%s",
+		ws_err_hint(err, "%spush everything again: %swsync-push SOURCE -e %s%s",
+		            restart ? "restart the server, whose workers answer earlier requests; "
+		                      "then " : "",
 		            rec->directory && rec->n_sources ? "wsync-ctl repair --again, or " : "",
 		            where, slept ? " --asleep recorded" : "");
 		return ws_err_where(err, NULL, where);

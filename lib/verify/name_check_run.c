@@ -246,6 +246,7 @@ int ws_name_check_run(const struct ws_name_check_run_opts *o, const struct ws_na
 		ws_name_check_run_free(out);
 		return -1;
 	}
+	out->layered = out->layout && family;
 	out->checked = is_confirmed(o, t, listed);
 	out->own_config = !out->checked;
 	if (out->own_config)
@@ -287,11 +288,13 @@ static void add_counts(struct ws_name_check_run *sum, const struct ws_name_check
 	add_tied(f, &one->found);
 	if (!*sum->family) {
 		sum->checked = one->checked;
+		sum->layered = one->layered;
 		memcpy(sum->why, one->why, sizeof sum->why);
 		memcpy(sum->against, one->against, sizeof sum->against);
 		memcpy(sum->family, one->family, sizeof sum->family);
 	}
 	sum->own_config = sum->own_config || one->own_config;
+	sum->layered = sum->layered && one->layered;
 	if (sum->checked && !one->checked) { /* it must hold for all endpoints */
 		sum->checked = false;
 		memcpy(sum->why, one->why, sizeof sum->why);

@@ -73,11 +73,13 @@ static void fail_endpoint(struct verify *v, size_t i, const struct ws_err *e)
 
 static int probe(struct verify *v, struct ws_err *err)
 {
-	const int64_t connect_ns = v->opts->connect_ns > 0 ? v->opts->connect_ns : 10 * WS_NS_PER_S;
+	const int64_t connect_ns = v->opts->connect_ns > 0 ? v->opts->connect_ns :
+	                                                      WS_ENDPOINT_CONNECT_NS;
 	const ws_deadline until = ws_deadline_min(v->until, ws_deadline_in(connect_ns));
 	const size_t n = v->opts->n_endpoints;
 	const struct ws_call to = { v->http, v->opts->endpoints, n, until, v->opts->cancel, NULL };
-	const int rc = ws_endpoint_probe_slow(&to, v->until, v->infos, v->errs, err);
+	const ws_deadline slow = ws_endpoint_slow_until(v->opts->connect_ns, until, v->until);
+	const int rc = ws_endpoint_probe_slow(&to, slow, v->infos, v->errs, err);
 	for (size_t i = 0; rc && i < n; i++)
 		if (v->errs[i].code != WS_OK)
 			fail_endpoint(v, i, &v->errs[i]);

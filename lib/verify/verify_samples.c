@@ -267,8 +267,8 @@ static int ask_sample(struct verify *v, const struct sample *s, struct ws_values
 }
 
 /* unproven: why its checksums prove nothing; it begins with the URL. */
-static int say_nothing_to_compare(struct ws_verify_result *r, const struct ws_err *unproven,
-                                  const struct ws_err *first)
+static int say_nothing_to_compare(struct ws_verify_result *r, bool vllm,
+                                  const struct ws_err *unproven, const struct ws_err *first)
 {
 	char sums[512] = "it reports no checksums", samples[512] = "no parameter was sampled";
 	const size_t url = strlen(r->url) + 2;
@@ -288,11 +288,14 @@ static int say_nothing_to_compare(struct ws_verify_result *r, const struct ws_er
 	ws_err_set(&r->err, WS_EREFUSED, "%s: cannot compare: %s, and %s", r->url, sums,
 	           samples);
 	return ws_err_hint(&r->err,
+	                   vllm ?
+	                   "vLLM reports checksums since 0.32; wsync-verify logprobs compares what "
+	                   "it computes" :
 	                   "{twice} checks whether a second push changes anything; the "
 	                   "server's own checksums are enough for that");
 }
 
-static void judge_samples(struct ws_verify_result *r, const struct ws_err *unproven,
+static void judge_samples(struct ws_verify_result *r, bool vllm, const struct ws_err *unproven,
                           const struct ws_err *first)
 {
 	const size_t asked = r->equal + r->different + r->incomparable + r->unanswered;
@@ -304,7 +307,7 @@ static void judge_samples(struct ws_verify_result *r, const struct ws_err *unpro
 		           "parameters differ",
 		           r->url, r->different, asked);
 	else if (!r->equal)
-		say_nothing_to_compare(r, unproven, first);
+		say_nothing_to_compare(r, vllm, unproven, first);
 	ws_err_where(&r->err, NULL, r->url);
 }
 
@@ -329,7 +332,9 @@ int verify_samples(struct verify *v, struct ws_err *err)
 	}
 	for (size_t i = 0; !rc && i < n_endpoints; i++)
 		if (v->results[i].means == WS_MEANS_SAMPLES)
-			judge_samples(&v->results[i], &v->unproven[i], &first[i]);
+			judge_samples(&v->results[i],
+			              ws_lineage_family(v->infos[i].lineage) == WS_FAMILY_VLLM,
+			              &v->unproven[i], &first[i]);
 	free(chosen);
 	free(answers);
 	free(first);

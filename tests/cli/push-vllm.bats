@@ -204,6 +204,9 @@ posts() {
 	expect_status 5
 	err_has "its workers answer earlier requests instead of the last one"
 	expect_journal "$url" 's["paused"]' True
+	try wsync-ctl repair -e "$url"
+	expect_status 9
+	err_has "hint: restart the server, whose workers answer earlier requests; then push"
 }
 
 @test "an update in which a push was killed is finished, and begun anew" {
@@ -225,6 +228,33 @@ if path == "/update_weights" and kept[path] == 2:
 		expect_status 0
 		expect_sums "$direct" "$of_m"
 	done
+}
+
+@test "a start that fails at some worker leaves it partial and paused" {
+	models
+	vllm new 0.33
+	local direct=$url
+	proxy "$url" 'if path == "/start_weight_update" and nth == 1: answer = (500, "{}")'
+	try wsync-push m -e "$url" --json
+	expect_status 5
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
+		"[('partial', True)]"
+	expect_journal "$direct" 's["paused"]' True
+	try wsync-push m -e "$url"
+	expect_status 0
+}
+
+@test "a part is not sent to a server that may hold parts of a failed update" {
+	models
+	vllm new 0.33
+	curl -sS -X POST "$url/pause" >/dev/null
+	try wsync-push m -e "$url" --include '*norm*'
+	expect_status 5
+	err_has "some of its layers may need all their tensors"
+	[[ $(posts "$url") != *start_weight_update* ]] || explain "$(posts "$url")"
+	try wsync-ctl resume -e "$url"
+	try wsync-push m -e "$url" --include '*norm*'
+	expect_status 0
 }
 
 @test "an update that somebody else has begun is not ended" {
@@ -348,6 +378,13 @@ if path == "/update_weights" and kept[path] == 2:
 	expect_status 0
 	try wsync-ctl wake -e "$url"
 	expect_status 0
+	vllm old 0.24 # its answer says nothing
+	try wsync-ctl flush -e "$url"
+	expect_status 5
+	err_has "hint: this version of vLLM does not say whether it dropped the cache"
+	try wsync-verify weights n -e "$url"
+	expect_status 5
+	err_has "hint: vLLM reports checksums since 0.32; wsync-verify logprobs compares"
 }
 
 @test "a server that answers nothing is given up at the deadline" {

@@ -48,15 +48,15 @@ static int measure(struct ws_push *p, struct ws_err *err)
  * which tensors a layer needs. */
 static int check_parts(const struct ws_push *p, struct ws_err *err)
 {
-	const char *family = p->checks.names.family;
+	const bool part = !p->from.all_names || p->opts.senders > 1;
 	bool vllm = false;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		vllm |= ws_lineage_family(p->to.infos[i].lineage) == WS_FAMILY_VLLM;
-	if (!vllm || p->from.all_names || (*family && strcmp(family, "generic") != 0))
+	if (!vllm || !part || p->checks.names.layered)
 		return 0;
 	ws_err_set(err, WS_EREFUSED, "vLLM confirms a part of a fused layer and gives the rest "
-	           "random values, and it was not checked that {include} and {exclude} leave "
-	           "layers whole");
+	           "random values, and it was not checked that %s layers whole",
+	           p->from.all_names ? "{sender} leaves" : "{include} and {exclude} leave");
 	return ws_err_hint(err, p->opts.verify == WS_VERIFY_NONE ?
 	                   "leave {verify} none out, or push all tensors" :
 	                   "name the model's config.json by {config}, or push all tensors");

@@ -92,6 +92,9 @@ static void take_answer(struct ws_push *p, size_t i, enum push_side side)
 		 * them back while nothing was sent. */
 		if (open && p->to.infos[i].quantization[0] && !wants_transfer(e))
 			push_target_event(&e->weights, PUSH_VALUES_LOST);
+		/* One of its workers may have started: a prompt would end it. */
+		if (wants_transfer(e) && code == WS_EREFUSED && p->to.errs[i].native == 500)
+			push_target_event(&e->weights, PUSH_VALUES_LOST);
 	} else if (code == WS_OK) {
 		push_target_event(&e->weights, PUSH_SCOPE_CLOSED);
 	} else if (wants_transfer(e)) { /* a second finish may work, on layers half processed */

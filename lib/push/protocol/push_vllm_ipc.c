@@ -239,7 +239,7 @@ static bool has_no_session(const struct push_endpoint *e)
 	return e->scope == PUSH_SCOPE_NONE;
 }
 
-/* Up to 0.20. */
+/* Up to 0.20: an update of no tensors. */
 static void end_parts(struct ws_push *p, ws_deadline until)
 {
 	struct push_request r;

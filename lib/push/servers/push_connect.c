@@ -76,7 +76,7 @@ static int check_vllm(const struct push_endpoint *e, const struct ws_endpoint_in
 	                        "run wsync-ctl wake");
 }
 
-/* What a vLLM is told by requests of another form differs from what it does. */
+/* A vLLM may understand requests of another form, and do something else. */
 static int assume(struct ws_endpoint_info *info, enum ws_lineage asked, struct ws_err *err)
 {
 	const struct ws_endpoint_info found = *info;
@@ -117,9 +117,7 @@ int push_connect(struct ws_push *p, struct ws_err *err)
 	 * if its name cannot be looked up any more. */
 	ws_http_keep_names(p->http, false);
 	const struct ws_call to = push_call_made(p, until, p->opts.cancel);
-	/* A limit that was asked for is kept. */
-	const ws_deadline slow =
-		p->opts.connect_ns == WS_PUSH_CONNECT_NS ? p->run.until : until;
+	const ws_deadline slow = ws_endpoint_slow_until(p->opts.connect_ns, until, p->run.until);
 	const int rc = ws_endpoint_probe_slow(&to, slow, p->to.infos, p->to.errs, err);
 	ws_http_keep_names(p->http, true);
 	unsigned offset = push_sending_ranks(p);
