@@ -35,7 +35,6 @@ import types
 import torch
 import torch.distributed as dist
 
-VERSION = 1
 KEY = "wsync/gloo"  # in the sender's store: the prefix of the keys of its gloo group
 GRACE = 5  # seconds to read what a closed connection still has
 ABANDONED = []  # groups with a broadcast that hangs: to destroy one would wait for it
@@ -295,12 +294,6 @@ def stub_cuda():
 
 class WorkerExtension:
     """Its methods become methods of vLLM's workers, for POST /collective_rpc."""
-
-    def wsync_describe(self):
-        """Shows a sender that this extension is loaded. Only plain types: a TorchVersion would end
-        the thread of vLLM that sends the replies."""
-        return {"version": VERSION, "torch": str(torch.__version__),
-                "rank": self.vllm_config.parallel_config.rank}
 
     def wsync_leave(self):
         """Leaves the sender's group, as /shutdown_weight_transfer_engine does since vLLM 0.32."""

@@ -113,14 +113,17 @@ def together(pairs):
         pair.push(pair.servers[0], 1)
 
 
-@suite.case("what vLLM reports proves the weights, at tp 1 all of them, and tells others")
+@suite.case("what vLLM reports proves norms and the embedding at least, and tells other weights")
 def proven(pairs):
     for pair in pairs:
         server = pair.servers[0]
         done = pair.push(server, 2, "--verify", "hash", "--min-coverage", "1")
-        proof = [e for e in done.events if e["type"] == "proof"]
+        proof, = [e for e in done.events if e["type"] == "proof"]
         print("# %s tp %d: %s" % (pair.family, pair.tp, proof))
-        assert proof[0]["different"] == 0 and proof[0]["proven"] > 0, proof
+        # A CPU may hold linear layers in another arrangement.
+        plain = [n for n, _ in vllm_server.shapes(pair.family) if "norm" in n or "embed" in n]
+        assert proof["different"] == 0 and proof["proven"] >= len(plain), proof
+        assert proof["proven"] + proof["opaque"] == proof["parameters"], proof
         for seed, rc in ((2, 0), (1, 1)):
             told = lib.run_program("wsync-verify", ["weights", make(pair.family, seed),
                                                     "--min-coverage", "1", "--json"], [server])

@@ -282,8 +282,8 @@ ASKING(after_a_failed_call_several_workers_answer_late)
 	get("/weight_info", 200, "default");
 	post("/start_weight_update", NULL, 200, "started");
 	post("/start_weight_update", NULL, 500, "already active");
-	post("/collective_rpc", "{\"method\":\"wsync_describe\"}", 200, "results");
-	post("/collective_rpc", "{\"method\":\"wsync_describe\"}", 500, "already active");
+	post("/collective_rpc", "{\"method\":\"wsync_leave\"}", 200, "results");
+	post("/collective_rpc", "{\"method\":\"wsync_leave\"}", 500, "already active");
 }
 
 ASKING(the_workers_tell_whether_an_update_is_open)
@@ -418,9 +418,6 @@ ASKING(faults_know_the_routes)
 ASKING(the_extension_has_methods)
 {
 	start((struct ws_serve_opts){ .lineage = WS_SERVE_VLLM_0_20, .tp = 2 });
-	post("/collective_rpc", "{\"method\":\"wsync_describe\"}", 200,
-	     "{\"results\":[{\"version\":1,\"torch\":\"");
-	assert_said("\"rank\":1}]}");
 	post("/collective_rpc", "{\"method\":\"wsync_leave\"}", 200, "{\"results\":[null,null]}");
 	post("/collective_rpc", "{\"method\":\"get_model\"}", 500,
 	     "Method 'get_model' is not implemented.");

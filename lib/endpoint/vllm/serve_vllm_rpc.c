@@ -4,7 +4,6 @@
  *   reload_weights   loads the checkpoint in kwargs.weights_path, as the server sees it
  *   get_supported_tasks, check_health   ["generate"] and null
  *   __getattr__      of _weight_update_active, since 0.21: an update was started and not finished
- *   wsync_describe   of wsync's worker extension: {"version","torch","rank"}
  *   wsync_leave      of wsync's worker extension: leaves the group with the trainer
  *
  * Other methods of vLLM's workers do not exist here. */
@@ -44,16 +43,6 @@ static void write_results(struct ws_serve_call *c, ws_serve_vllm_result *write)
 	ws_jw_end_object(&jw);
 }
 
-static void write_description(const struct ws_serve_call *c, struct ws_jw *jw, unsigned rank)
-{
-	(void)c;
-	ws_jw_object(jw, NULL);
-	ws_jw_int(jw, "version", 1);
-	ws_jw_str(jw, "torch", "2.13.0+cpu");
-	ws_jw_uint(jw, "rank", rank);
-	ws_jw_end_object(jw);
-}
-
 static void write_active(const struct ws_serve_call *c, struct ws_jw *jw, unsigned rank)
 {
 	(void)rank;
@@ -70,11 +59,6 @@ static void write_tasks(const struct ws_serve_call *c, struct ws_jw *jw, unsigne
 }
 
 /* ---- the methods, in the scheduler ---- */
-
-static void describe(struct ws_serve_call *c)
-{
-	write_results(c, write_description);
-}
 
 static void list_tasks(struct ws_serve_call *c)
 {
@@ -156,7 +140,6 @@ static const struct method {
 	{ "get_supported_tasks", false, false, list_tasks },
 	{ "check_health", false, false, check_health },
 	{ "__getattr__", false, false, get_attribute },
-	{ "wsync_describe", true, false, describe },
 	{ "wsync_leave", true, false, leave },
 };
 
