@@ -51,7 +51,7 @@ static int check_parts(const struct ws_push *p, struct ws_err *err)
 	const bool part = !p->from.all_names || p->opts.senders > 1;
 	bool vllm = false;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		vllm |= ws_lineage_family(p->to.infos[i].lineage) == WS_FAMILY_VLLM;
+		vllm |= push_to_vllm(p, i);
 	if (!vllm || !part || p->checks.names.layered)
 		return 0;
 	ws_err_set(err, WS_EREFUSED, "vLLM confirms a part of a fused layer and gives the rest "

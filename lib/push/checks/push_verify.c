@@ -128,7 +128,7 @@ static bool may_lack_values(const struct ws_push *p, size_t i)
 {
 	const struct push_endpoint *e = &p->to.endpoints[i];
 	return was_asleep(p, i) ||
-	       (ws_lineage_family(p->to.infos[i].lineage) == WS_FAMILY_VLLM &&
+	       (push_to_vllm(p, i) &&
 	        (e->paused || e->found_paused || e->found_stopped || e->left_open ||
 	         e->weights.state == WS_PARTIAL));
 }
@@ -164,8 +164,7 @@ static int check_endpoint(struct ws_push *p, size_t i, struct ws_err *err)
 int push_verify_can(struct ws_push *p, struct ws_err *err)
 {
 	for (size_t i = 0; p->opts.verify == WS_VERIFY_HASH && i < p->opts.n_endpoints; i++)
-		if ((!ws_endpoint_is_ours(&p->to.infos[i]) ||
-		     ws_lineage_family(p->to.infos[i].lineage) == WS_FAMILY_VLLM) &&
+		if ((!ws_endpoint_is_ours(&p->to.infos[i]) || push_to_vllm(p, i)) &&
 		    check_endpoint(p, i, err))
 			return -1;
 	return 0;

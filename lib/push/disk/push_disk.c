@@ -270,16 +270,11 @@ static void warn_of_name(struct ws_push *p, size_t i)
 		          info->served_model);
 }
 
-static bool is_vllm(const struct ws_push *p, size_t i)
-{
-	return ws_lineage_family(p->to.infos[i].lineage) == WS_FAMILY_VLLM;
-}
-
 /* One request is sent to all. */
 static int check_alike(const struct ws_push *p, struct ws_err *err)
 {
 	for (size_t i = 1; i < p->opts.n_endpoints; i++) {
-		if (is_vllm(p, i) == is_vllm(p, 0))
+		if (push_to_vllm(p, i) == push_to_vllm(p, 0))
 			continue;
 		ws_err_set(err, WS_EREFUSED, "%s and %s are servers of different kinds",
 		           p->to.endpoints[0].url, p->to.endpoints[i].url);
@@ -336,7 +331,7 @@ static void write_reload(const struct ws_push *p, struct ws_jw *w)
 
 static void write_body(const struct ws_push *p, struct ws_jw *w)
 {
-	if (is_vllm(p, 0)) {
+	if (push_to_vllm(p, 0)) {
 		write_reload(p, w);
 		return;
 	}
@@ -429,7 +424,7 @@ static void report_answer(struct ws_push *p, struct push_request *r, size_t i)
 		ws_err_set(said, WS_EREFUSED,
 		           "%s does not report whether its draft model was loaded: \"%s\"",
 		           e->url, words);
-	if (is_vllm(p, i))
+	if (push_to_vllm(p, i))
 		check_workers(&p->to.infos[i], answer, said);
 	if (said->code == WS_OK) {
 		push_target_event(&e->weights, PUSH_ACKED_LAST);
@@ -440,7 +435,7 @@ static void report_answer(struct ws_push *p, struct push_request *r, size_t i)
 		push_warn(p, e->url, "it may still be loading %s: that cannot be stopped",
 		          push_disk_of(p)->model_path);
 	}
-	if (is_vllm(p, i))
+	if (push_to_vllm(p, i))
 		push_vllm_hint(p, i, said);
 	explain(p, said, words);
 }
@@ -470,7 +465,7 @@ static int load(struct ws_push *p, struct ws_err *err)
 	const int64_t start = ws_now_ns();
 	struct push_request r;
 	int rc = push_request_open(
-		p, &r, is_vllm(p, 0) ? "/collective_rpc" : "/update_weights_from_disk", err);
+		p, &r, push_to_vllm(p, 0) ? "/collective_rpc" : "/update_weights_from_disk", err);
 	if (rc == 0) {
 		write_body(p, &r.w);
 		r.changes = true;

@@ -96,8 +96,8 @@ void push_scope_undo(struct ws_push *p);
 
 /* ---- push_vllm.c ---- */
 
-/* Is the protocol one of vLLM's? */
-bool push_is_vllm(const struct ws_push *p);
+/* Is the protocol of this push one of vLLM's? */
+bool push_speaks_vllm(const struct ws_push *p);
 
 /* -1: this endpoint must stay paused if its weights are incomplete, and {on_partial} says no. */
 int push_check_partial(const struct ws_push *p, size_t i, struct ws_err *err);

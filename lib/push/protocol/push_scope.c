@@ -187,7 +187,7 @@ static int send_scope(struct ws_push *p, size_t kind, enum push_side side,
 enum push_scope push_scope_of(const struct ws_push *p, size_t i)
 {
 	const struct ws_capabilities *can = push_can(p, i);
-	if (push_is_vllm(p))
+	if (push_speaks_vllm(p))
 		return can->transfer_session ? PUSH_SCOPE_TRANSFER : PUSH_SCOPE_NONE;
 	/* A load from disk makes packed weights loadable and packs them. The end of a session would
 	 * pack them again (sglang 0.5.21 to 0.5.23, which need none there). */

@@ -212,7 +212,7 @@ static int check_engine(const struct ws_push *p, size_t i, struct ws_err *err)
 int push_check_partial(const struct ws_push *p, size_t i, struct ws_err *err)
 {
 	const struct ws_endpoint_info *info = &p->to.infos[i];
-	if (ws_lineage_family(info->lineage) != WS_FAMILY_VLLM)
+	if (!push_to_vllm(p, i))
 		return 0;
 	/* Only the answers of the first engine can be checked (vllm_workers.h). */
 	if (info->dp_size > 1 && info->world_size > info->dp_size && push_may_hold_parts(p, i))
@@ -281,14 +281,14 @@ static bool one_by_one(const struct ws_push *p)
 	return true;
 }
 
-bool push_is_vllm(const struct ws_push *p)
+bool push_speaks_vllm(const struct ws_push *p)
 {
 	return p->protocol == &push_vllm || p->protocol == &push_vllm_ipc;
 }
 
 bool push_sends_whole_layers(const struct ws_push *p)
 {
-	for (size_t i = 0; push_is_vllm(p) && i < p->opts.n_endpoints; i++)
+	for (size_t i = 0; push_speaks_vllm(p) && i < p->opts.n_endpoints; i++)
 		if (!push_can(p, i)->transfer_session)
 			return true;
 	return false;

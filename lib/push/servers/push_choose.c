@@ -203,7 +203,7 @@ static int check_verify(const struct ws_push *p, struct ws_err *err)
 		if (push_can(p, i)->checksums)
 			continue;
 		ws_err_set(err, WS_EREFUSED, "%s reports no checksums", p->to.endpoints[i].url);
-		ws_err_hint(err, ws_lineage_family(p->to.infos[i].lineage) == WS_FAMILY_VLLM ?
+		ws_err_hint(err, push_to_vllm(p, i) ?
 		            "leave {verify} hash out, and compare with wsync-verify logprobs; vLLM "
 		            "reports checksums since 0.32" :
 		            "leave {verify} hash out, and run wsync-verify weights afterwards, "

@@ -13,7 +13,7 @@
 
 #include <stdlib.h>
 
-static bool is_vllm(const struct ws_push *p, size_t i)
+bool push_to_vllm(const struct ws_push *p, size_t i)
 {
 	return ws_lineage_family(p->to.infos[i].lineage) == WS_FAMILY_VLLM;
 }
@@ -21,7 +21,7 @@ static bool is_vllm(const struct ws_push *p, size_t i)
 static bool is_to_check(const struct ws_push *p, size_t i)
 {
 	const struct ws_capabilities *can = push_can(p, i);
-	return is_vllm(p, i) && can->reload &&
+	return push_to_vllm(p, i) && can->reload &&
 	       (can->transfer_session || p->to.infos[i].world_size > 1);
 }
 
@@ -74,7 +74,7 @@ bool push_may_hold_parts(const struct ws_push *p, size_t i)
 {
 	const struct push_endpoint *e = &p->to.endpoints[i];
 	const bool stopped = e->found_paused || (e->found_stopped && !e->slept);
-	return is_vllm(p, i) && (stopped || e->left_open || e->weights.state == WS_PARTIAL);
+	return push_to_vllm(p, i) && (stopped || e->left_open || e->weights.state == WS_PARTIAL);
 }
 
 void push_note_parts(struct ws_push *p)

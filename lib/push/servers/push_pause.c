@@ -35,8 +35,7 @@ int push_pause(struct ws_push *p, struct ws_err *err)
 		e->paused_now = a->sent && !ws_endpoint_said_no(&a->err);
 		e->paused |= e->paused_now; /* an earlier run may have left it paused */
 		e->paused_since = e->paused_now ? since : 0;
-		e->cleared = clear && a->err.code == WS_OK &&
-		             ws_lineage_family(p->to.infos[i].lineage) == WS_FAMILY_VLLM;
+		e->cleared = clear && a->err.code == WS_OK && push_to_vllm(p, i);
 		if (a->err.code != WS_OK)
 			snprintf(e->message, sizeof e->message, "%.255s", a->err.msg);
 		if (a->err.code != WS_OK && !first)

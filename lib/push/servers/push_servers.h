@@ -176,6 +176,9 @@ int push_check_end(struct ws_push *p, struct ws_err *err);       /* after resumi
 
 /* ---- push_in_step.c ---- */
 
+/* Is endpoint i a vLLM? */
+bool push_to_vllm(const struct ws_push *p, size_t i);
+
 /* -1: the workers of a vLLM answer earlier requests, or it is inside the update of another push. */
 int push_in_step(struct ws_push *p, struct ws_err *err);
 /* Layers of this vLLM may hold parts of an earlier update. Only before our first request that

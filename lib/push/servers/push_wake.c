@@ -164,8 +164,8 @@ static int pause_again(struct ws_push *p, ws_deadline until, struct ws_err *err)
 	push_call_new(p);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct push_endpoint *e = &p->to.endpoints[i];
-		if (ws_lineage_family(p->to.infos[i].lineage) == WS_FAMILY_VLLM && e->slept &&
-		    e->paused_now && !(e->asleep & WS_MEMORY_WEIGHTS))
+		if (push_to_vllm(p, i) && e->slept && e->paused_now &&
+		    !(e->asleep & WS_MEMORY_WEIGHTS))
 			push_call_add(p, i);
 	}
 	const struct ws_call to = push_call_made(p, until, p->opts.cancel);
