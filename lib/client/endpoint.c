@@ -243,24 +243,29 @@ static int probe_strange(struct probe *p, struct ws_endpoint_info *infos, struct
 {
 	const size_t n = p->to->n;
 	struct ws_json **routes = calloc(n + 1, sizeof *routes);
+	struct ws_vllm_known *known = calloc(n + 1, sizeof *known);
 	bool any = false;
-	if (!routes)
-		return ws_oom(err);
-	for (size_t i = 0; i < n; i++) {
+	int rc = routes && known ? 0 : ws_oom(err);
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		struct ws_endpoint_call *version = &p->calls[i * QUESTIONS + VERSION];
 		const struct ws_http_call *http = &p->calls[i * QUESTIONS + ROUTES].http;
 		any |= p->strange[i] = is_strange(p, i);
 		if (p->strange[i] && http->status == 200 && http->reply.len <= OPENAPI_MAX)
 			routes[i] = ws_json_parse(http->reply.data, http->reply.len, "openapi.json",
 			                          NULL);
+		known[i].routes = routes[i];
+		if (tells_version(version))
+			known[i].version = ws_json_get_string(version->root, "version", NULL);
 	}
-	const int rc = any ? ws_vllm_probe(p->to, p->strange, (const struct ws_json **)routes,
-	                                   p->slow_until, infos, errs, p->vllm, err) :
-	                     0;
-	for (size_t i = 0; i < n; i++) {
+	if (rc == 0 && any)
+		rc = ws_vllm_probe(p->to, p->strange, known, p->slow_until, infos, errs, p->vllm,
+		                   err);
+	for (size_t i = 0; routes && i < n; i++) {
 		p->silent[i] &= !p->strange[i];
 		ws_json_free(routes[i]);
 	}
 	free(routes);
+	free(known);
 	return rc;
 }
 

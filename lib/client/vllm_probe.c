@@ -45,7 +45,7 @@ struct vllm_probe {
 	const struct ws_call *to;
 	ws_deadline slow_until, config_until, optional_until;
 	const bool *wanted;
-	const struct ws_json *const *routes;
+	const struct ws_vllm_known *known;
 	struct ws_endpoint_info *infos;
 	struct ws_err *errs;
 	bool *vllm;
@@ -225,7 +225,7 @@ static void read_vllm(struct vllm_probe *p, size_t i)
 	if (call_of(p, i, WORLD)->http.status == 404)
 		drop_control(info);
 	else
-		check_routes(p->routes[i], &info->can);
+		check_routes(p->known[i].routes, &info->can);
 	if (!info->control_off && !info->world_size) {
 		ws_err_set(&p->errs[i], WS_EREFUSED, "GET %s: the answer has no world_size",
 		           paths[WORLD]);
@@ -264,7 +264,8 @@ static int ask(struct vllm_probe *p, int from, int to, const bool *wanted, struc
 {
 	for (size_t i = 0; i < p->to->n; i++)
 		for (int q = from; wanted[i] && q < to; q++)
-			if (ws_endpoint_prepare(call_of(p, i, q), p->to->urls[i], "GET", paths[q],
+			if ((q != VERSION || !p->known[i].version) &&
+			    ws_endpoint_prepare(call_of(p, i, q), p->to->urls[i], "GET", paths[q],
 			                        NULL,
 			                        q == CONFIG ? p->config_until :
 			                        q == LABEL || q == MODELS ?
@@ -279,7 +280,9 @@ static int ask(struct vllm_probe *p, int from, int to, const bool *wanted, struc
 static bool is_vllm(struct vllm_probe *p, size_t i)
 {
 	struct ws_endpoint_info *info = &p->infos[i];
-	const char *version = ws_json_get_string(answer(p, i, VERSION), "version", NULL);
+	const char *version = p->known[i].version ?
+	                              p->known[i].version :
+	                              ws_json_get_string(answer(p, i, VERSION), "version", NULL);
 	struct ws_err said = WS_ERR_INIT;
 	if (!version) {
 		if (ws_endpoint_reply(call_of(p, i, VERSION), NULL, NULL, 0, &said) &&
@@ -289,7 +292,7 @@ static bool is_vllm(struct vllm_probe *p, size_t i)
 			refuse_trl(info->url, &p->errs[i]);
 		return false;
 	}
-	if (has_route(p->routes[i], "/init_broadcaster")) {
+	if (has_route(p->known[i].routes, "/init_broadcaster")) {
 		refuse_prime_rl(info->url, &p->errs[i]);
 		return false;
 	}
@@ -327,12 +330,12 @@ static int probe(struct vllm_probe *p, struct ws_err *err)
 }
 
 int ws_vllm_probe(const struct ws_call *to, const bool *wanted,
-                  const struct ws_json *const *routes, ws_deadline slow_until,
+                  const struct ws_vllm_known *known, ws_deadline slow_until,
                   struct ws_endpoint_info *infos, struct ws_err *errs, bool *vllm,
                   struct ws_err *err)
 {
 	struct vllm_probe p = {
-		.to = to, .slow_until = slow_until, .wanted = wanted, .routes = routes,
+		.to = to, .slow_until = slow_until, .wanted = wanted, .known = known,
 		.infos = infos, .errs = errs, .vllm = vllm,
 		.calls = calloc(to->n + 1, QUESTIONS * sizeof *p.calls),
 	};

@@ -8,12 +8,16 @@
 #include "wsync/endpoint.h"
 #include "wsync/tool/json_read.h"
 
+struct ws_vllm_known {
+	const struct ws_json *routes; /* /openapi.json; NULL: not known */
+	const char *version;          /* NULL: to be asked */
+};
+
 /* Asks the `wanted` endpoints, which have none of SGLang's routes for information. Of a vLLM,
  * infos[i] gets what it reports, and errs[i] becomes WS_OK; vllm[i]: it is one. Others keep their
- * errs[i], or get a better one. routes[i]: the endpoint's /openapi.json, or NULL. -1: cancelled or
- * a system error. */
+ * errs[i], or get a better one. -1: cancelled or a system error. */
 int ws_vllm_probe(const struct ws_call *to, const bool *wanted,
-                  const struct ws_json *const *routes, ws_deadline slow_until,
+                  const struct ws_vllm_known *known, ws_deadline slow_until,
                   struct ws_endpoint_info *infos, struct ws_err *errs, bool *vllm,
                   struct ws_err *err);
 

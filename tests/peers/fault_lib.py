@@ -445,8 +445,8 @@ EXCEPTIONS = {
     # What is asked again after a dropped connection. A proxy may refuse metrics.
     **{(step, "drop"): {0, 4, 5} for step in ("config", "metrics")},
     ("metrics", "refuse"): {0}, ("metrics", "garbage"): {0, 5, 6},
-    # Without an answer to it a server is no vLLM, and judged by what else it says. Where the answer
-    # with the configuration is late, it is asked twice.
+    # Without an answer to it a server is no vLLM, and judged by what else it says. While the answer
+    # with the configuration is late it is asked beforehand, and a second time after a bad answer.
     **{("version", k): {0, 4, 5, 6, 10} for k in ROUTE_KINDS + ["late"]},
     ("version", "drop"): {0, 4, 5}, ("version", "slow"): {0},
     # Not waited for where others answer; a vLLM's answer is not read.
