@@ -721,8 +721,8 @@ def run_signal(point, world):
     running = world.start(*limits("20s"), *held(point), unread=unread)
     try:
         if point.step != "after":
-            lib.await_true(lambda: len(asked(victim, route)) >= point.call,
-                           "the push to be there")
+            lib.await_true(lambda: len(asked(victim, route)) >= point.call or
+                           running.child.poll() is not None, "the push to be there")
         # so that the other endpoint has done what it can
         time.sleep(point.call / 1000 if point.step == "after" else 0.1)
     finally:
