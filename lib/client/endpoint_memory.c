@@ -147,6 +147,19 @@ static int refuse_all(const struct ws_call *to, const struct ws_err *why,
 	return -1;
 }
 
+/* vLLM up to 0.25 does not confirm the flush; it drops its cache when it goes to sleep. */
+static int flush_first(const struct ws_call *to, ws_deadline patience,
+                       struct ws_endpoint_answer *answers, struct ws_err *err)
+{
+	const int rc = ws_endpoint_flush(to, patience, answers, err);
+	for (size_t i = 0; rc && i < to->n; i++)
+		if (answers[i].err.code && !ws_endpoint_is_silent_reset(&answers[i].err))
+			return -1;
+	if (rc && err)
+		*err = (struct ws_err)WS_ERR_INIT;
+	return 0;
+}
+
 int ws_endpoint_sleep(const struct ws_call *to, const struct ws_endpoint_info *infos,
                       unsigned memory, ws_deadline patience, struct ws_endpoint_answer *answers,
                       struct ws_err *err)
@@ -155,7 +168,7 @@ int ws_endpoint_sleep(const struct ws_call *to, const struct ws_endpoint_info *i
 	struct ws_err why = WS_ERR_INIT;
 	int rc = open_request(&r, to, infos, true, memory, &why) ?
 	                 refuse_all(to, &why, answers, err) :
-	                 ws_endpoint_flush(to, patience, answers, err);
+	                 flush_first(to, patience, answers, err);
 	if (!rc)
 		rc = ws_endpoint_tell(to, &r.what, answers, err);
 	close_request(&r);

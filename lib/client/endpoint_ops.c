@@ -41,7 +41,7 @@ static int tell_none(const struct ws_call *to, const char *name, const struct ws
 	return -1;
 }
 
-/* vLLM's word for each mode. It has none for retract and none, which callers refuse first. */
+/* vLLM's word for each mode. It has no retract and no none, which callers refuse first. */
 static const char *const vllm_modes[] = {
 	[WS_PAUSE_ABORT] = "abort", [WS_PAUSE_RETRACT] = "abort", [WS_PAUSE_IN_PLACE] = "keep",
 	[WS_PAUSE_WAIT] = "wait",   [WS_PAUSE_NONE] = "abort",
@@ -163,6 +163,12 @@ bool ws_endpoint_is_busy(const struct ws_err *said)
 	return said->code == WS_EREFUSED &&
 	       (said->native == 400 ||
 	        (said->native == 200 && strstr(said->msg, "/reset_prefix_cache: refused")));
+}
+
+bool ws_endpoint_is_silent_reset(const struct ws_err *said)
+{
+	return said->code == WS_EREFUSED && said->native == 200 &&
+	       strstr(said->msg, "/reset_prefix_cache: the reply");
 }
 
 static bool any_busy(const struct ws_endpoint_answer *answers, size_t n)

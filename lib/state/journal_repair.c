@@ -457,8 +457,9 @@ static bool is_out_of_step(const struct repair *r, size_t i)
 	bool inside = false;
 	struct ws_err said = WS_ERR_INIT;
 	return info->url[0] && info->world_size > 1 && !r->answers[i].err.code &&
-	       ws_lineage_family(info->lineage) == WS_FAMILY_VLLM &&
-	       ws_vllm_in_step(&to, &inside, &said, NULL) && said.code == WS_EREFUSED;
+	       ws_lineage_family(info->lineage) == WS_FAMILY_VLLM && info->can.reload &&
+	       ws_vllm_in_step(&to, &inside, &said, NULL) && said.code == WS_EREFUSED &&
+	       (!said.native || said.native == 500);
 }
 
 static int sum_up(const struct repair *r, struct ws_err *err)

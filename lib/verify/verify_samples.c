@@ -288,7 +288,7 @@ static int say_nothing_to_compare(struct ws_verify_result *r, bool vllm,
 	ws_err_set(&r->err, WS_EREFUSED, "%s: cannot compare: %s, and %s", r->url, sums,
 	           samples);
 	return ws_err_hint(&r->err,
-	                   vllm ?
+	                   vllm && !unproven->code ?
 	                   "vLLM reports checksums since 0.32; wsync-verify logprobs compares what "
 	                   "it computes" :
 	                   "{twice} checks whether a second push changes anything; the "

@@ -268,6 +268,17 @@ if path == "/update_weights" and kept[path] == 2:
 	expect_status 0
 }
 
+@test "a push of a part that failed is completed by the same push" {
+	models
+	vllm new 0.33 --fault drop:update_weights:1
+	try wsync-push m -e "$url" --include '*norm*' --json
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
+		"[('partial', True)]"
+	try wsync-push m -e "$url" --include '*norm*'
+	expect_status 0
+	expect_journal "$url" 's["paused"]' False
+}
+
 @test "an update that somebody else has begun is not ended" {
 	models
 	as_loaded 2
@@ -393,6 +404,10 @@ if path == "/update_weights" and kept[path] == 2:
 	try wsync-ctl flush -e "$url"
 	expect_status 5
 	err_has "hint: this version of vLLM does not say whether it dropped the cache"
+	for command in sleep wake; do
+		try wsync-ctl "$command" -e "$url"
+		expect_status 0
+	done
 	try wsync-verify weights n -e "$url"
 	expect_status 5
 	err_has "hint: vLLM reports checksums since 0.32; wsync-verify logprobs compares"

@@ -58,8 +58,9 @@ static int check_parts(const struct ws_push *p, struct ws_err *err)
 	           "random values, and it was not checked that %s layers whole",
 	           p->from.all_names ? "{sender} leaves" : "{include} and {exclude} leave");
 	return ws_err_hint(err, p->opts.verify == WS_VERIFY_NONE ?
-	                   "leave {verify} none out, or push all tensors" :
-	                   "name the model's config.json by {config}, or push all tensors");
+	                   "leave {verify} none out, or push all tensors with one sender" :
+	                   "name the model's config.json by {config}, or push all tensors with one "
+	                   "sender");
 }
 
 int push_names(struct ws_push *p, struct ws_err *err)

@@ -220,12 +220,15 @@ int push_check_partial(const struct ws_push *p, size_t i, struct ws_err *err)
 		                        "it cannot be known whether the workers of all its "
 		                        "engines answer the last request", "restart the server, "
 		                        "then wsync-ctl repair --forget and push again", err);
-	/* Its layers forget parts, and have random values then until all of them are sent. */
-	if (push_may_hold_parts(p, i) && (!p->from.all_names || p->opts.senders > 1))
-		return push_vllm_refuse(p, i, "it was found paused or with incomplete weights, so "
-		                        "some of its layers may need all their tensors",
-		                        "push all tensors; or, if no update has failed there, run "
-		                        "wsync-ctl resume first", err);
+	/* Its layers forget parts, and have random values then until all of them are sent. Where a
+	 * record tells what was sent, the endpoint stays partial until that is complete. */
+	const struct push_endpoint *e = &p->to.endpoints[i];
+	if (e->found_stopped && !e->slept && e->weights.state != WS_PARTIAL &&
+	    (!p->from.all_names || p->opts.senders > 1))
+		return push_vllm_refuse(p, i, "it was found paused, so some of its layers may need "
+		                        "all their tensors",
+		                        "push all tensors with one sender; or, if no update has "
+		                        "failed there, run wsync-ctl resume first", err);
 	if (p->opts.on_partial != WS_PARTIAL_RESUME)
 		return 0;
 	return push_vllm_refuse(p, i, "a vLLM with incomplete weights ends at the first prompt, so "
