@@ -50,7 +50,7 @@ static int read_results(const struct ws_json *reply, enum question q, const char
 		}
 		out->updating += q == UPDATING && strcmp(ws_json_string(r), "True") == 0;
 	}
-	/* Workers that disagree: the update failed at some of them, so there is none to finish. */
+	/* If only some workers are inside an update, it failed at the others: do not finish it. */
 	if (out->n && (!out->updating || out->updating == out->n))
 		return 0;
 	out->updating = 0;

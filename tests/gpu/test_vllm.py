@@ -33,7 +33,7 @@ print(torch.cuda.device_count())
 def server(family, seed, engine):
     if ON_CPU:
         return vllm_server.Server(make(family, seed), engine=engine)
-    # Insecure is what the engine "ipc" needs: pickles from whoever reaches the port.
+    # The engine "ipc" unpickles what requests contain, and vLLM wants to be told that it may.
     device = {"CUDA_VISIBLE_DEVICES": "0", "VLLM_ALLOW_INSECURE_SERIALIZATION": "1"}
     options = ["--gpu-memory-utilization", "0.1"]
     return vllm_server.Server(make(family, seed), engine=engine, command=PYTHON, device=device,

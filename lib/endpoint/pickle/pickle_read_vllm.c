@@ -9,7 +9,7 @@
 
 enum { MOST_GPUS = 32 };
 
-/* Of {uuid: entry} the entry of this GPU; NULL: there is none. */
+/* Returns the entry of this GPU from the dictionary {uuid: entry}; NULL: it has none. */
 static const struct pickle_value *entry_of(const struct pickle *p, const struct pickle_value *v,
                                            const char *uuid, struct ws_err *err)
 {

@@ -172,6 +172,7 @@ void ws_serve_route_vllm_rpc(struct ws_serve_call *c)
 	}
 	if (!ws_serve_vllm_enter(c, m && m->receives))
 		return;
+	/* vLLM's words for a method that its workers do not have. */
 	snprintf(text, sizeof text, "Method '%.100s' is not implemented.", name);
 	if (ws_serve_fault_ends(c->fault) && !(m && m->receives))
 		end_by_fault(c);

@@ -34,7 +34,7 @@ static const struct ws_json *read_info(struct ws_serve_call *c, const char *key)
 
 static int open_group(struct ws_serve *s, const struct ws_json *info, struct ws_err *err)
 {
-	if (s->opts.backend == WS_SERVE_IPC) /* nobody meets */
+	if (s->opts.backend == WS_SERVE_IPC) /* it needs no group */
 		return ws_serve_vllm_read_ipc_init(s, info, &s->vllm->packed, err);
 	struct ws_serve_vllm_init in;
 	struct ws_serve_group *old = ws_serve_find_group(s, ws_serve_vllm_group), *g = NULL;

@@ -96,9 +96,7 @@ static void report_answers(struct ws_push *p, const struct push_bucket *k,
 int push_from_tensor(struct ws_push *p, const struct push_bucket *k, const struct ws_buf *pickle,
                      int64_t since, struct ws_err *err)
 {
-	const int64_t left = p->opts.bucket_ns - (ws_now_ns() - since); /* minus the reading time */
-	const ws_deadline until =
-		ws_deadline_min(p->run.until, ws_deadline_in(left > 0 ? left : 0));
+	const ws_deadline until = push_bucket_until(p, since);
 	struct push_request r;
 	int rc = begin_bucket(p, &r, pickle, k->flush, err);
 	if (rc == 0) {

@@ -131,6 +131,9 @@ struct push_request {
 	char (*messages)[256];          /* and its answer */
 };
 
+/* The deadline of a bucket's request, if work on the bucket began at `since`: the time limit
+ * includes the reading. */
+ws_deadline push_bucket_until(const struct ws_push *p, int64_t since);
 /* Call push_request_close in any case, also after -1. */
 int push_request_open(struct ws_push *p, struct push_request *r, const char *path,
                       struct ws_err *err);

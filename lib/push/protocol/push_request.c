@@ -8,6 +8,12 @@
 
 enum { REQUEST_MAX = 256 << 20 };
 
+ws_deadline push_bucket_until(const struct ws_push *p, int64_t since)
+{
+	const int64_t left = p->opts.bucket_ns - (ws_now_ns() - since);
+	return ws_deadline_min(p->run.until, ws_deadline_in(left > 0 ? left : 0));
+}
+
 int push_request_open(struct ws_push *p, struct push_request *r, const char *path,
                       struct ws_err *err)
 {

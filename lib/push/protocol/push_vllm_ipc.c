@@ -202,9 +202,7 @@ static int begin(struct ws_push *p, struct ws_err *err)
 static int post(struct ws_push *p, const struct push_bucket *k, const struct ws_pickle_cuda *where,
                 int64_t since, struct ws_err *err)
 {
-	const int64_t left = p->opts.bucket_ns - (ws_now_ns() - since); /* minus the reading time */
-	const ws_deadline until =
-		ws_deadline_min(p->run.until, ws_deadline_in(left > 0 ? left : 0));
+	const ws_deadline until = push_bucket_until(p, since);
 	struct push_request r;
 	int rc = push_request_open(p, &r, "/update_weights", err);
 	if (rc == 0)
