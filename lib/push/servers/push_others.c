@@ -1,20 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_others.c - does another push change our endpoints at the same time?
  *
- * Locks separate pushes that share a state directory. Other pushes, and operators, are detected by
- * requests that change nothing:
+ * Locks separate pushes that share a state directory. Other pushes, and operators, are detected
+ * with ws_endpoint_see (endpoint_seen.h), after our pause, before the request that sets our weight
+ * version, and after it. Until then the version must stay as it was after our pause; afterwards it
+ * must be ours. An endpoint that was paused before our pause: another push may be working. Not
+ * paused after it: another push resumed it.
  *
- *   GET /model_info   the weight version. Until we set ours it must stay the version that it was
- *                     after our pause; afterwards it must be ours.
- *   GET /ready        200, or 503 while the server is paused (sglang since 0.5.20; sent to servers
- *                     with sessions, which came with the next release). vLLM: GET /is_paused,
- *                     {"is_paused": bool}. Paused before our pause: another push may be working.
- *                     Not paused after it: another push resumed it.
- *
- * Both are sent after our pause, before the request that sets our version, and after it. An
- * endpoint that changed in between may have weights of both pushes: it is partial, whatever it
+ * An endpoint that changed in between may have weights of both pushes: it is partial, whatever it
  * answered to us. */
 #include "push_protocol.h"
+
+#include "endpoint_seen.h"
 
 #include "wsync/tool/str.h"
 
@@ -22,117 +19,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION, READY, QUESTIONS };
-enum ready { NOT_TOLD, PAUSED, RUNS };
-
-/* The answers of an endpoint. */
-struct seen {
-	char version[sizeof ((struct ws_endpoint_info *)0)->weight_version]; /* "": unknown */
-	enum ready ready;
-};
-
-static const char VLLM_READY[] = "/is_paused";
-
-/* The route that tells whether endpoint i is paused; NULL: none does, or it is not asked. */
-static const char *ready_path(const struct ws_push *p, size_t i)
+/* A push that does not pause neither asks for a pause nor judges it. */
+static bool asks_pause(const struct ws_push *p)
 {
-	if (p->opts.pause == WS_PAUSE_NONE)
-		return NULL;
-	return push_can(p, i)->session    ? "/ready" :
-	       push_can(p, i)->pause_wait ? VLLM_READY :
-	                                    NULL;
+	return p->opts.pause != WS_PAUSE_NONE;
 }
 
-static int read_version(const struct ws_push *p, size_t i, struct ws_endpoint_call *call,
-                        struct seen *out, struct ws_err *err)
+/* Asks all endpoints at once; version false: only whether they are paused. *out has one item for
+ * each endpoint. The caller frees it, also after an error. */
+static int observe(struct ws_push *p, bool version, struct ws_seen **out, struct ws_err *err)
 {
-	const struct ws_json *root;
-	struct ws_endpoint_info now = { 0 };
-	if (ws_endpoint_reply(call, &root, NULL, 0, err))
-		return -1;
-	if (ws_json_type(root) != WS_JSON_OBJECT)
-		return ws_err_set(err, WS_EREFUSED, "%s: GET %s: the answer is no JSON object",
-		                  p->to.endpoints[i].url, p->to.infos[i].version_path);
-	ws_endpoint_decode_model_info(root, &now);
-	memcpy(out->version, now.weight_version, sizeof out->version);
-	return 0;
-}
-
-static int read_ready(struct ws_endpoint_call *call, struct seen *out, struct ws_err *err)
-{
-	const long status = call->http.status;
-	if (call->http.err.code) {
-		*err = call->http.err;
-		return -1;
-	}
-	out->ready = status == 200 ? RUNS : status == 503 ? PAUSED : NOT_TOLD;
-	if (strcmp(call->path, VLLM_READY) != 0)
-		return 0;
-	const struct ws_json *root;
-	if (ws_endpoint_reply(call, &root, NULL, 0, err))
-		return -1;
-	const struct ws_json *paused = ws_json_get(root, "is_paused");
-	out->ready = ws_json_type(paused) != WS_JSON_BOOL ? NOT_TOLD :
-	             ws_json_bool(paused, false)          ? PAUSED :
-	                                                    RUNS;
-	return 0;
-}
-
-static int send_questions(struct ws_push *p, bool version, struct ws_endpoint_call *calls,
-                          struct ws_err *err)
-{
+	const size_t n = push_select(p, NULL);
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
-	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		struct ws_endpoint_call *c = &calls[i * QUESTIONS];
-		if (version && p->to.infos[i].version_path &&
-		    ws_endpoint_prepare(&c[VERSION], p->to.endpoints[i].url, "GET",
-		                        p->to.infos[i].version_path, NULL, until, err))
-			return -1;
-		if (ready_path(p, i) &&
-		    ws_endpoint_prepare(&c[READY], p->to.endpoints[i].url, "GET", ready_path(p, i),
-		                        NULL, until, err))
-			return -1;
-	}
-	return ws_endpoint_run(p->http, calls, p->opts.n_endpoints * QUESTIONS, p->opts.cancel,
-	                       err);
-}
-
-static int read_all(struct ws_push *p, struct ws_endpoint_call *calls, struct seen *seen,
-                    struct ws_err *err)
-{
-	int rc = 0;
-	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		struct ws_endpoint_call *c = &calls[i * QUESTIONS];
-		struct ws_err why = WS_ERR_INIT;
-		if ((!c[VERSION].http.url ||
-		     read_version(p, i, &c[VERSION], &seen[i], &why) == 0) &&
-		    (!c[READY].http.url || read_ready(&c[READY], &seen[i], &why) == 0))
-			continue;
-		push_note_failure(p, i, &why);
-		push_note_gone(p, i, &why);
-		ws_err_where(&why, NULL, p->to.endpoints[i].url);
-		if (rc == 0 && err)
-			*err = why;
-		rc = -1;
-	}
-	return rc;
-}
-
-/* Asks all endpoints at once; version false: only GET /ready. *out has one item for each endpoint.
- * The caller frees it, also after an error. */
-static int observe(struct ws_push *p, bool version, struct seen **out, struct ws_err *err)
-{
-	const size_t n = p->opts.n_endpoints;
-	struct ws_endpoint_call *calls = calloc(n + 1, QUESTIONS * sizeof *calls);
+	const struct ws_call to = push_call_made(p, until, p->opts.cancel);
+	struct ws_err why = WS_ERR_INIT;
 	*out = calloc(n + 1, sizeof **out);
-	int rc = calls && *out ? 0 : ws_oom(err);
-	if (rc == 0)
-		rc = send_questions(p, version, calls, err) || read_all(p, calls, *out, err) ? -1 :
-		                                                                               0;
-	for (size_t i = 0; calls && i < n * QUESTIONS; i++)
-		ws_endpoint_call_free(&calls[i]);
-	free(calls);
-	return rc;
+	if (!*out)
+		return ws_oom(err);
+	if (ws_endpoint_see(&to, p->to.infos,
+	                    (version ? WS_SEE_VERSION : 0u) | (asks_pause(p) ? WS_SEE_PAUSE : 0u),
+	                    *out, p->to.errs, &why) == 0)
+		return 0;
+	for (size_t i = 0; why.code != WS_ECANCELLED && why.code != WS_ESYSTEM && i < n; i++) {
+		if (p->to.errs[i].code == WS_OK)
+			continue;
+		push_note_failure(p, i, &p->to.errs[i]);
+		push_note_gone(p, i, &p->to.errs[i]);
+	}
+	if (err)
+		*err = why;
+	return -1;
 }
 
 static int accuse(struct ws_err *err, const char *url, const char *what)
@@ -143,7 +59,7 @@ static int accuse(struct ws_err *err, const char *url, const char *what)
 	return ws_err_where(err, NULL, url);
 }
 
-static bool told_version(const struct ws_push *p, size_t i, const struct seen *s)
+static bool told_version(const struct ws_push *p, size_t i, const struct ws_seen *s)
 {
 	return p->to.infos[i].version_path && *s->version;
 }
@@ -152,17 +68,17 @@ static bool told_version(const struct ws_push *p, size_t i, const struct seen *s
 
 int push_others_connect(struct ws_push *p, struct ws_err *err)
 {
-	struct seen *seen = NULL;
+	struct ws_seen *seen = NULL;
 	struct ws_err why = WS_ERR_INIT;
 	bool any = false;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		any = any || ready_path(p, i);
+		any = any || (asks_pause(p) && ws_endpoint_tells_pause(&p->to.infos[i]));
 	if (!any || p->opts.dry_run)
 		return 0;
 	const int rc = observe(p, false, &seen, &why);
 	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
-		e->found_stopped = seen[i].ready == PAUSED && !e->found_paused && !e->paused;
+		e->found_stopped = seen[i].pause == WS_SEEN_PAUSED && !e->found_paused && !e->paused;
 		if (e->found_stopped)
 			push_warn(p, e->url,
 			          "it is paused, but no push that is recorded here has paused it: "
@@ -176,7 +92,7 @@ int push_others_connect(struct ws_push *p, struct ws_err *err)
 
 int push_others_recheck(struct ws_push *p, struct ws_err *err)
 {
-	struct seen *seen = NULL;
+	struct ws_seen *seen = NULL;
 	bool any = false;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		any = any || p->to.endpoints[i].found_stopped;
@@ -185,7 +101,7 @@ int push_others_recheck(struct ws_push *p, struct ws_err *err)
 	const int rc = observe(p, false, &seen, err);
 	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++)
 		p->to.endpoints[i].found_stopped =
-			p->to.endpoints[i].found_stopped && seen[i].ready == PAUSED;
+			p->to.endpoints[i].found_stopped && seen[i].pause == WS_SEEN_PAUSED;
 	free(seen);
 	return rc;
 }
@@ -224,12 +140,12 @@ void push_others_leave(struct ws_push *p)
 
 int push_others_begin(struct ws_push *p, struct ws_err *err)
 {
-	struct seen *seen = NULL;
+	struct ws_seen *seen = NULL;
 	char what[512];
 	int rc = observe(p, true, &seen, err);
 	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++) {
 		struct ws_endpoint_info *info = &p->to.infos[i];
-		p->to.endpoints[i].confirmed_pause = seen[i].ready == PAUSED;
+		p->to.endpoints[i].confirmed_pause = seen[i].pause == WS_SEEN_PAUSED;
 		if (!told_version(p, i, &seen[i]))
 			continue;
 		/* A version from an earlier run may be older than changes by other pushes. */
@@ -248,7 +164,7 @@ int push_others_begin(struct ws_push *p, struct ws_err *err)
 
 /* Writes to `what` how another push changed endpoint i since our pause; "": no change was seen.
  * Returns false, with a warning, if the endpoint still reports its old version instead of ours. */
-static bool compare(struct ws_push *p, size_t i, const struct seen *s, bool ours, char *what,
+static bool compare(struct ws_push *p, size_t i, const struct ws_seen *s, bool ours, char *what,
                     size_t n)
 {
 	const char *before = p->to.infos[i].weight_version,
@@ -267,7 +183,7 @@ static bool compare(struct ws_push *p, size_t i, const struct seen *s, bool ours
 	if (told_version(p, i, s) && strcmp(expected, s->version) != 0 &&
 	    (!ours || strcmp(before, s->version) != 0))
 		snprintf(what, n, "its weight version is '%s', and not '%s'", s->version, expected);
-	else if (p->to.endpoints[i].confirmed_pause && s->ready == RUNS)
+	else if (p->to.endpoints[i].confirmed_pause && s->pause == WS_SEEN_RUNS)
 		snprintf(what, n, "it was resumed in the middle of this push");
 	else if (told_version(p, i, s) && strcmp(expected, s->version) != 0) {
 		push_warn(p, p->to.endpoints[i].url,
@@ -281,7 +197,7 @@ static bool compare(struct ws_push *p, size_t i, const struct seen *s, bool ours
 /* ours: our weight version is set. */
 static int check_others(struct ws_push *p, bool ours, struct ws_err *err)
 {
-	struct seen *seen = NULL;
+	struct ws_seen *seen = NULL;
 	int rc = observe(p, true, &seen, err);
 	bool none = rc == 0, labeled = true;
 	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++) {
