@@ -59,8 +59,8 @@ struct ws_push_opts pushing_opts(const struct pushing *p, const struct opt_commo
 		.transform = transform, .transform_on = p->transform_on,
 		.backend = p->backend, .protocol = p->protocol, .two_phase = p->two_phase,
 		.format = p->format, .flush = p->flush, .pause = p->pause,
-		.on_partial = p->partial, .lineage = p->lineage, .verify = p->verify,
-		.min_coverage = (unsigned)p->min_coverage,
+		.allow_older = p->allow_older, .on_partial = p->partial, .lineage = p->lineage,
+		.verify = p->verify, .min_coverage = (unsigned)p->min_coverage,
 		.nccl_library = p->backend == WS_BACKEND_NCCL ?
 		                        nccl_prepare(p->nccl_lib, p->nccl_from) :
 		                        p->nccl_lib,

@@ -19,7 +19,7 @@ struct pushing {
 	unsigned backend, transform_on, protocol, two_phase, format, flush, pause, partial, lineage;
 	unsigned verify;
 	int64_t init_ns, bucket_ns, lock_wait_ns;
-	bool ipc_by_ordinal;
+	bool ipc_by_ordinal, allow_older;
 	unsigned ipc_ordinal;
 };
 
@@ -88,6 +88,9 @@ extern const char *const pushing_verifies[];
 #define OPT_PUSHING_COVERAGE(p)                                                                    \
 	OPT_UINT(0, "min-coverage", "PERCENT", 1, 100, &(p)->min_coverage,                         \
 	         "bytes that the server's own checksums must prove (100)")
+#define OPT_PUSHING_OLDER(p)                                                                       \
+	OPT_FLAG(0, "allow-older", &(p)->allow_older,                                              \
+	         "allow a weight version lower than the servers' own")
 #define OPT_PUSHING_TIMES(p) \
 	OPT_LIMIT(0, "init-timeout", &(p)->init_ns, "time limit to form the process group (10m)"), \
 	OPT_LIMIT(0, "bucket-timeout", &(p)->bucket_ns, \

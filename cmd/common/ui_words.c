@@ -21,8 +21,8 @@ static const struct {
 };
 /* Fields of the same names, but for "_". */
 static const char *const alike[] = {
-	"api-key-file", "asleep", "backend", "bucket-size", "ca-file", "config", "device",
-	"disk-dir", "disk-path", "dry-run", "ep", "exclude", "flush", "flush-first", "gpu",
+	"allow-older", "api-key-file", "asleep", "backend", "bucket-size", "ca-file", "config",
+	"device", "disk-dir", "disk-path", "dry-run", "ep", "exclude", "flush", "flush-first", "gpu",
 	"group-name", "include", "keep", "lineage", "map", "master-address", "master-port",
 	"min-coverage", "model", "nccl-from", "on-partial", "packed-scales", "pause", "pool",
 	"prompts", "protocol", "quantize", "registry", "reset", "round", "scratch", "sender",

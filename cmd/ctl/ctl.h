@@ -25,8 +25,10 @@ struct ctl_config {
 	uint64_t master_port;
 	bool keep;
 	const char *state_dir; /* of a repair, as are these */
+	bool force;      /* of resume */
 	bool again, dry_run, resume_partial, assume_dead, forget;
 	const char *weight_version; /* of a completion, as are these */
+	bool allow_older;
 	unsigned flush, verify;     /* index 0 is the default */
 	int64_t lock_wait_ns;
 	struct naming naming;
@@ -76,6 +78,10 @@ char *record_age(char *dst, size_t n, int64_t since);
 /* Reads the records of this user's pushes. Without a state directory the list is empty. Warns about
  * unreadable records. The caller frees the list. */
 void record_read(const struct ctl_job *job, struct ws_journal_list *list);
+/* The last push that left this endpoint with some old and some new weights, or with released ones;
+ * NULL: none. *why is what it has. */
+const struct ws_journal_entry *record_of_mixture(const struct ws_journal_list *list,
+                                                 const char *url, const char **why);
 /* The last push that may have left this endpoint paused, or NULL. No server reports a pause. */
 const struct ws_journal_entry *record_of_pause(const struct ws_journal_list *list, const char *url);
 /* Writes that push as member "paused_by" of the open object; null: no push paused it. */

@@ -44,6 +44,27 @@ void record_read(const struct ctl_job *job, struct ws_journal_list *list)
 	ws_buf_free(&dir);
 }
 
+const struct ws_journal_entry *record_of_mixture(const struct ws_journal_list *list,
+                                                 const char *url, const char **why)
+{
+	const struct ws_journal_entry *last = NULL;
+	for (size_t i = 0; i < list->n; i++) {
+		const struct ws_journal_entry *e = &list->items[i];
+		for (size_t k = 0; !e->err.code && k < e->record.n_endpoints; k++) {
+			const struct ws_journal_endpoint *at = &e->record.endpoints[k];
+			if ((at->state != WS_PARTIAL && !(at->asleep & WS_MEMORY_WEIGHTS)) ||
+			    !ws_endpoint_same(at->url, url))
+				continue;
+			*why = at->asleep & WS_MEMORY_WEIGHTS ?
+			               "its weights are released" :
+			       at->slept ? "its weights were released and are not complete" :
+			                   "it has some old and some new weights";
+			last = e;
+		}
+	}
+	return last;
+}
+
 const struct ws_journal_entry *record_of_pause(const struct ws_journal_list *list, const char *url)
 {
 	const struct ws_journal_entry *last = NULL;

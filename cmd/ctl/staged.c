@@ -217,6 +217,7 @@ static struct ws_push_opts push_opts(const struct completion *c,
 	o.verify = cfg->verify ? WS_VERIFY_HASH : WS_VERIFY_NONE;
 	o.lineage = (enum ws_lineage)cfg->lineage;
 	o.weight_version = cfg->weight_version;
+	o.allow_older = cfg->allow_older;
 	o.state_dir = ws_buf_str(&c->of->state_dir);
 	o.api_key = job->to.api_key;
 	o.ca_file = job->to.ca_file;

@@ -93,18 +93,23 @@ static int call(struct ctl_job *job, const struct request *r, struct ws_endpoint
 	return 0;
 }
 
-/* Updates the push records that list released memory of these endpoints. */
-static void note_memory(const struct ctl_job *job, const struct request *r,
-                        const struct ws_endpoint_answer *answers)
+/* Updates the push records of these endpoints. */
+static void note_in_records(const struct ctl_job *job, const struct request *r,
+                            const struct ws_endpoint_answer *answers)
 {
 	struct ws_buf dir;
 	struct ws_err none = WS_ERR_INIT;
 	ws_buf_init(&dir, 4095);
-	if (run_state_dir(job->cfg->state_dir, &dir, &none) == 0)
-		for (size_t i = 0; i < job->to.n; i++)
-			if (answers[i].err.code == WS_OK)
-				ws_journal_note_memory(ws_buf_str(&dir), job->to.urls[i],
-				                       r->memory, r->what == SLEEP);
+	const bool found = run_state_dir(job->cfg->state_dir, &dir, &none) == 0;
+	for (size_t i = 0; found && i < job->to.n; i++) {
+		if (answers[i].err.code != WS_OK)
+			continue;
+		if (r->what == RESUME)
+			ws_journal_note_resumed(ws_buf_str(&dir), job->to.urls[i]);
+		else
+			ws_journal_note_memory(ws_buf_str(&dir), job->to.urls[i], r->memory,
+			                       r->what == SLEEP);
+	}
 	ws_buf_free(&dir);
 }
 
@@ -116,8 +121,8 @@ static int tell(struct ctl_job *job, const struct request *r, struct ws_err *err
 	const int rc = call(job, r, answers, err);
 	if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)
 		show_answers(job, r->done, answers);
-	if (r->infos)
-		note_memory(job, r, answers);
+	if (r->what == RESUME || r->what == SLEEP || r->what == WAKE)
+		note_in_records(job, r, answers);
 	free(answers);
 	return rc;
 }
@@ -164,10 +169,57 @@ int ctl_pause(void *ctx, const struct opt_args *args, struct ws_err *err)
 	return check_mode(ctx, err) ? -1 : tell(ctx, &r, err);
 }
 
+/* A vLLM with incomplete weights would end at the first prompt, so no option resumes it. */
+static int check_vllm(struct ctl_job *job, const struct ws_journal_list *records,
+                      struct ws_err *err)
+{
+	const char *why = NULL;
+	bool any = false;
+	for (size_t i = 0; i < job->to.n; i++)
+		any |= record_of_mixture(records, job->to.urls[i], &why) != NULL;
+	if (!any)
+		return 0;
+	if (ctl_ask(job, err))
+		return -1;
+	for (size_t i = 0; i < job->to.n; i++) {
+		const char *url = job->to.urls[i];
+		if (ws_lineage_family(job->to.infos[i].lineage) != WS_FAMILY_VLLM ||
+		    !record_of_mixture(records, url, &why))
+			continue;
+		ws_err_set(err, WS_EREFUSED, "%s: %s, and a vLLM would end at the first prompt",
+		           url, why);
+		ws_err_hint(err, "push again, or restart the server");
+		return ws_err_where(err, NULL, url);
+	}
+	return 0;
+}
+
+/* Nothing is resumed if one of the endpoints must not be. */
+static int check_whole(struct ctl_job *job, struct ws_err *err)
+{
+	struct ws_journal_list records;
+	int rc = 0;
+	record_read(job, &records);
+	for (size_t i = 0; !rc && !job->cfg->force && i < job->to.n; i++) {
+		const char *why = NULL, *url = job->to.urls[i];
+		if (!record_of_mixture(&records, url, &why))
+			continue;
+		rc = ws_err_set(err, WS_EREFUSED, "%s: %s, and would answer with them", url, why);
+		ws_err_hint(err, "push again, or run wsync-ctl repair --again; --force resumes it "
+		                 "all the same");
+		ws_err_where(err, NULL, url);
+	}
+	if (!rc && job->cfg->force)
+		rc = check_vllm(job, &records, err);
+	ws_journal_list_free(&records);
+	return rc;
+}
+
 int ctl_resume(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
+	const struct request r = { .what = RESUME, .done = "resumed" };
 	(void)args;
-	return tell(ctx, &(struct request){ .what = RESUME, .done = "resumed" }, err);
+	return check_whole(ctx, err) || tell(ctx, &r, err) ? -1 : 0;
 }
 
 int ctl_flush(void *ctx, const struct opt_args *args, struct ws_err *err)

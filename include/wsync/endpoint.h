@@ -178,6 +178,8 @@ int ws_endpoint_flush(const struct ws_call *to, ws_deadline patience,
 /* An empty version, which an unset shell variable leaves, is WS_EUSAGE. NULL (no version) is
  * fine. */
 int ws_endpoint_check_version(const char *version, struct ws_err *err);
+/* True if both are integers without a sign, and version is the smaller one. */
+bool ws_endpoint_is_older(const char *version, const char *than);
 /* Sets only the label; does not touch requests in flight. */
 int ws_endpoint_set_version(const struct ws_call *to, const char *version,
                             struct ws_endpoint_answer *answers, struct ws_err *err);

@@ -154,6 +154,8 @@ struct ws_push_opts {
 	const struct ws_transform_opts *transform; /* of the tensors; NULL: none */
 	enum ws_push_transform_on transform_on;    /* the result is the same everywhere */
 	const char *weight_version; /* NULL: unchanged */
+	/* An integer version may be lower than that of an endpoint; false: WS_EREFUSED */
+	bool allow_older;
 	/* do not warn that endpoints keep their old weight version */
 	bool label_stays;
 	bool dry_run;               /* make the plan, detect the endpoints, stop */

@@ -75,6 +75,21 @@ int ws_endpoint_check_version(const char *version, struct ws_err *err)
 	return ws_err_hint(err, "is a variable of the shell not set?");
 }
 
+static const char *without_zeros(const char *digits)
+{
+	return digits + strspn(digits, "0");
+}
+
+bool ws_endpoint_is_older(const char *version, const char *than)
+{
+	static const char digits[] = "0123456789";
+	if (!*version || !*than || version[strspn(version, digits)] || than[strspn(than, digits)])
+		return false;
+	const char *a = without_zeros(version), *b = without_zeros(than);
+	const size_t n = strlen(a), m = strlen(b);
+	return n < m || (n == m && strcmp(a, b) < 0);
+}
+
 int ws_endpoint_set_version(const struct ws_call *to, const char *version,
                             struct ws_endpoint_answer *answers, struct ws_err *err)
 {

@@ -198,36 +198,65 @@ void ws_journal_clear(struct ws_journal_list *list, const char *own, const char 
 	}
 }
 
-/* ---- memory ---- */
+/* ---- what was done outside of a push ---- */
 
-static void note_memory(struct ws_journal_entry *e, const char *url, unsigned memory, bool released)
+struct deed {
+	const char *url;
+	bool resumed;
+	unsigned memory; /* of a server that was not resumed */
+	bool released;
+};
+
+/* False: this record says nothing about it. */
+static bool change(struct ws_journal_endpoint *now, const struct deed *d)
 {
-	for (size_t i = 0; i < e->record.n_endpoints; i++) {
+	if (d->resumed) {
+		const bool was = now->paused;
+		now->paused = false;
+		return was;
+	}
+	if (!d->released && !now->slept)
+		return false;
+	if (!d->released && now->asleep & d->memory & WS_MEMORY_WEIGHTS) {
+		now->state = WS_PARTIAL; /* woken weights are garbage */
+		now->inherited = false;
+	}
+	now->asleep = d->released ? now->asleep | d->memory : now->asleep & ~d->memory;
+	now->slept = true;
+	return true;
+}
+
+static void note_in(struct ws_journal_entry *e, const struct deed *d)
+{
+	for (size_t i = e->record.n_endpoints; i-- > 0;) { /* backwards: it may be removed */
 		struct ws_journal_endpoint now = e->record.endpoints[i];
-		if (!is_among(now.url, &url, 1) || (!released && !now.slept))
-			continue;
-		if (!released && now.asleep & memory & WS_MEMORY_WEIGHTS) {
-			now.state = WS_PARTIAL; /* woken weights are garbage */
-			now.inherited = false;
-		}
-		now.asleep = released ? now.asleep | memory : now.asleep & ~memory;
-		now.slept = true;
-		ws_journal_update(e->path, &now, 1, NULL);
+		if (is_among(now.url, &d->url, 1) && change(&now, d))
+			ws_journal_update(e->path, &now, 1, NULL);
 	}
 }
 
-void ws_journal_note_memory(const char *state_dir, const char *url, unsigned memory, bool released)
+static void note(const char *state_dir, const struct deed *d)
 {
 	struct ws_journal_list list;
 	struct ws_locks *locks = NULL;
 	char *dir = ws_journal_locks(state_dir);
 	if (dir && ws_journal_list(state_dir, &list, NULL) == 0) {
-		if (list.n && ws_locks_take(dir, &url, 1, 0, NULL, &locks, NULL) == 0)
+		if (list.n && ws_locks_take(dir, &d->url, 1, 0, NULL, &locks, NULL) == 0)
 			for (size_t i = 0; i < list.n; i++)
 				if (!list.items[i].err.code)
-					note_memory(&list.items[i], url, memory, released);
+					note_in(&list.items[i], d);
 		ws_locks_drop(locks);
 		ws_journal_list_free(&list);
 	}
 	free(dir);
+}
+
+void ws_journal_note_memory(const char *state_dir, const char *url, unsigned memory, bool released)
+{
+	note(state_dir, &(struct deed){ .url = url, .memory = memory, .released = released });
+}
+
+void ws_journal_note_resumed(const char *state_dir, const char *url)
+{
+	note(state_dir, &(struct deed){ .url = url, .resumed = true });
 }

@@ -274,6 +274,11 @@ if path == "/update_weights" and kept[path] == 2:
 	try wsync-push m -e "$url" --include '*norm*' --json
 	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
 		"[('partial', True)]"
+	try wsync-ctl resume -e "$url"
+	expect_status 5
+	try wsync-ctl resume -e "$url" --force
+	expect_status 5
+	err_has "a vLLM would end at the first prompt"
 	try wsync-push m -e "$url" --include '*norm*'
 	expect_status 0
 	expect_journal "$url" 's["paused"]' False

@@ -722,6 +722,20 @@ CALL(a_cancelled_call_ends)
 	assert_int_equal(err.code, WS_ECANCELLED);
 }
 
+TEST(versions_that_are_integers_have_an_order)
+{
+	static const struct { const char *version, *than; bool older; } rows[] = {
+		{ "1", "57", true }, { "57", "1", false }, { "57", "57", false },
+		{ "9", "10", true }, { "007", "7", false }, { "007", "8", true },
+		{ "0", "000", false }, { "step-1", "2", false }, { "1", "default", false },
+		{ "", "2", false }, { "1", "", false }, { "-1", "2", false }, { "1.0", "2", false },
+		{ "99999999999999999999", "100000000000000000000", true },
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+		if (ws_endpoint_is_older(rows[i].version, rows[i].than) != rows[i].older)
+			fail_msg("'%s' and '%s'", rows[i].version, rows[i].than);
+}
+
 TEST(memory_is_named_by_words)
 {
 	static const struct { const char *text; unsigned memory; } good[] = {

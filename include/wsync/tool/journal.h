@@ -175,6 +175,8 @@ bool ws_journal_owes(const struct ws_journal_endpoint *e);
 /* To be called when this endpoint has released memory or taken it back outside of a push. Corrects
  * the affected records, unless a push is using the endpoint. */
 void ws_journal_note_memory(const char *state_dir, const char *url, unsigned memory, bool released);
+/* The same after this endpoint was resumed. */
+void ws_journal_note_resumed(const char *state_dir, const char *url);
 
 #ifdef __cplusplus
 }

@@ -389,7 +389,9 @@ void push_name_remedy(const struct ws_push *p, struct ws_err *err)
 		return;
 	const bool again = p->recovery.staged ? p->recovery.staged->record.directory != NULL :
 	                                        p->opts.again_directory != NULL;
-	ws_err_hint(err, "when the cause is gone%s push again%s",
+	ws_err_hint(err, "%s%s push again%s",
+	            err->code == WS_ECANCELLED ? "they wait until their weights are whole" :
+	                                         "when the cause is gone",
 	            again ? ": wsync-ctl repair --again, or" : ",",
 	            asleep ? " with {asleep} recorded" : "");
 }

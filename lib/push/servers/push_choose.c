@@ -196,6 +196,23 @@ static int check_version(const struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
+/* A trainer that counts from 1 again after a restart, or a second one, would replace newer weights,
+ * and everybody who compares versions would be wrong from then on. */
+static int check_older(const struct ws_push *p, struct ws_err *err)
+{
+	for (size_t i = 0; p->from.weight_version && !p->opts.allow_older &&
+	                   i < p->opts.n_endpoints; i++) {
+		const char *has = p->to.infos[i].weight_version;
+		if (!ws_endpoint_is_older(p->from.weight_version, has))
+			continue;
+		ws_err_set(err, WS_EREFUSED, "%s has weight version %s, and %s is older",
+		           p->to.endpoints[i].url, has, p->from.weight_version);
+		ws_err_hint(err, "to go back to it: {allow_older}");
+		return ws_err_where(err, NULL, p->to.endpoints[i].url);
+	}
+	return 0;
+}
+
 /* Refuse now: after the transfer nothing could show whether the weights are right. */
 static int check_verify(const struct ws_push *p, struct ws_err *err)
 {
@@ -220,7 +237,8 @@ int push_legal(struct ws_push *p, struct ws_err *err)
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		if (push_refuse_pause(p, i, true, err))
 			return -1;
-	if (check_format(p, err) || check_version(p, err) || check_verify(p, err))
+	if (check_format(p, err) || check_version(p, err) || check_older(p, err) ||
+	    check_verify(p, err))
 		return -1;
 	return p->protocol->legal ? p->protocol->legal(p, err) : 0;
 }
