@@ -229,6 +229,7 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 		e->paused_since = e->paused_ns = 0;
 		e->asleep = 0;
 		e->may_finish = e->holds_parts = false;
+		e->coverage = -1;
 		e->message[0] = 0;
 	}
 	p->run.failed_why = NULL;
@@ -438,6 +439,7 @@ static void close_books(struct ws_push *p, bool ok, struct ws_err *err)
 	list_endpoints(p);
 	if (p->protocol->done)
 		p->protocol->done(p, ok);
+	push_history(p, ok, err);
 	push_unlock_endpoints(p, ok);
 	if (p->opts.complete) /* the next run borrows from another record */
 		push_record_end(p);

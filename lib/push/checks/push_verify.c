@@ -175,10 +175,12 @@ int push_verify_can(struct ws_push *p, struct ws_err *err)
 static int compare_endpoint(struct ws_push *p, size_t i, struct ws_checksums *c, struct ws_err *err)
 {
 	struct push_endpoint *e = &p->to.endpoints[i];
-	struct ws_ev_proof proof;
+	struct ws_ev_proof proof = { 0 };
 	size_t bad, unsent;
 	if (!ws_checksums_are_ours(c) && ws_prover_has(p->checks.prover, i)) {
-		if (ws_prover_compare(p->checks.prover, i, c, &proof, err) == 0)
+		const int rc = ws_prover_compare(p->checks.prover, i, c, &proof, err);
+		e->coverage = proof.percent;
+		if (rc == 0)
 			return 0;
 		snprintf(e->message, sizeof e->message, "%.255s", err->msg);
 		return -1;
@@ -191,8 +193,11 @@ static int compare_endpoint(struct ws_push *p, size_t i, struct ws_checksums *c,
 	}
 	if (count_wrong(p, i, c, &bad, &unsent, err))
 		return -1;
-	if (!bad && !unsent)
-		return ws_checksums_whole(c, &p->to.infos[i], err);
+	if (!bad && !unsent) {
+		const int rc = ws_checksums_whole(c, &p->to.infos[i], err);
+		e->coverage = rc ? -1 : 100;
+		return rc;
+	}
 	describe_wrong(e->message, sizeof e->message, bad, unsent);
 	return ws_err_set(err, WS_EMISMATCH, "%s: %s", e->url, e->message);
 }

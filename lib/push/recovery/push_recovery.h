@@ -55,6 +55,11 @@ void push_describe(const struct ws_push *p, size_t i, struct ws_journal_endpoint
 /* Adds a hint to *err if endpoints are left partial or released, unless *err has a hint. */
 void push_name_remedy(const struct ws_push *p, struct ws_err *err);
 
+/* ---- push_history.c ---- */
+
+/* Notes for people how this run ended. Call it with the locks; without them it does nothing. */
+void push_history(const struct ws_push *p, bool ok, const struct ws_err *err);
+
 /* ---- push_staged.c: updates that servers receive now and load later ---- */
 
 /* For {stage}: -1: an endpoint has such an update, or an earlier push left it unfinished. Call it

@@ -41,6 +41,8 @@ struct push_endpoint {
 	bool replaced;                     /* another server answers at its URL now */
 	bool unflushed;                    /* has new weights, and the cache of the old ones */
 	bool staged;                       /* has a whole update that it has not loaded */
+	/* percent of its bytes that its checksums have proven in this run; < 0: none */
+	double coverage;
 	int64_t paused_since, paused_ns;   /* of this run's pause; 0: it did not pause */
 	enum push_scope scope;
 	bool slept;        /* a run found memory released, and not all is back yet */
