@@ -3,22 +3,14 @@
  * because only wsync-push can parse them. No shell is involved. */
 #include "ctl.h"
 
-#include "outlet.h"
+#include "child.h"
 #include "run.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-extern char **environ;
 
 enum { FIXED_WORDS = 16 };
 static const int64_t GRACE_NS = 10 * WS_NS_PER_S; /* for the push to end after its deadline */
@@ -99,43 +91,10 @@ static void free_line(struct line *l)
 	free(l->words);
 }
 
-static int spawn(const struct line *l, const char *directory, bool mute, pid_t *pid,
-                 struct ws_err *err)
-{
-	posix_spawn_file_actions_t actions;
-	posix_spawn_file_actions_init(&actions);
-	posix_spawn_file_actions_addchdir_np(&actions, directory);
-	posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-	if (mute)
-		posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-	errno = posix_spawn(pid, l->program, &actions, NULL, l->words, environ);
-	posix_spawn_file_actions_destroy(&actions);
-	return errno ? ws_err_errno(err, "run %s in %s", l->program, directory) : 0;
-}
-
-/* Forwards a signal once; the push then ends within seconds, and so does this program. At its
- * deadline the push ends by itself; GRACE_NS later it is killed. */
-static int wait_for(pid_t pid, ws_deadline until, int *status)
-{
-	struct pollfd p = { .fd = ws_cancel_fd(&run_cancel), .events = POLLIN };
-	const ws_deadline end = until == WS_FOREVER ? until : until + GRACE_NS;
-	bool told = false;
-	pid_t got;
-	while ((got = waitpid(pid, status, WNOHANG)) == 0 || (got < 0 && errno == EINTR)) {
-		if (ws_cancelled(&run_cancel) && !told)
-			told = kill(pid, SIGTERM) == 0;
-		if (ws_deadline_passed(end))
-			kill(pid, SIGKILL);
-		poll(&p, told ? 0 : 1, 20);
-	}
-	return got == pid ? 0 : -1;
-}
-
 int again_run(const struct ctl_job *job, const struct ws_journal_record *rec,
               const char *const *urls, size_t n, int *status, struct ws_err *err)
 {
 	struct line l = { 0 };
-	pid_t pid = 0;
 	int how = 0;
 	if (!rec->directory || !rec->n_sources)
 		return ws_err_set(err, WS_EINPUT,
@@ -143,12 +102,12 @@ int again_run(const struct ctl_job *job, const struct ws_journal_record *rec,
 		                  (long long)rec->process.pid);
 	if (ws_journal_check_source(rec, err))
 		return -1;
-	outlet_settle(1000); /* the push prints to the same terminal */
 	int rc = make_line(&l, job, rec, urls, n, err);
-	if (!rc)
-		rc = spawn(&l, rec->directory, job->ui->json, &pid, err);
-	if (!rc && wait_for(pid, job->until, &how))
-		rc = ws_err_errno(err, "wait for wsync-push");
+	if (!rc) /* it ends by itself at its deadline, within seconds */
+		rc = child_run(&(struct child){ .program = l.program, .words = l.words,
+		                                .directory = rec->directory, .mute = job->ui->json,
+		                                .until = job->until, .grace_ns = GRACE_NS },
+		               &how, err);
 	free_line(&l);
 	if (rc)
 		return -1;

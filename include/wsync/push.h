@@ -223,6 +223,9 @@ struct ws_push_source {
 int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct ws_ev_end *result,
                 struct ws_err *err);
 
+/* Later runs end at this time, instead of after timeout_ns. */
+void ws_push_set_deadline(struct ws_push *p, ws_deadline until);
+
 /* How the last run handled source->asleep, and the value for the next source:
  *   WS_ASLEEP_RECORDED  WS_MEMORY_RECORDED
  *   WS_ASLEEP_REFUSED   the released memory; this needs another push
@@ -234,6 +237,11 @@ enum ws_asleep ws_push_asleep(const struct ws_push *p);
 
 /* Destroys the group at the endpoints and here; adds the time to result->ns and total_ns. */
 void ws_push_finish(struct ws_push *p, struct ws_ev_end *result);
+/* Opens a push for other endpoints in the place of `old` (NULL: of none), and closes `old`. It
+ * knows the bucket size that `old` has found, and what `old` left at endpoints and could not record
+ * in a file. */
+int ws_push_reopen(struct ws_push *old, const struct ws_push_opts *opts, struct ws_push **out,
+                   struct ws_err *err);
 void ws_push_close(struct ws_push *p); /* NULL is fine; calls ws_push_finish if necessary */
 
 #ifdef __cplusplus

@@ -218,7 +218,9 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 	p->recovery.ends_staged = false;
 	push_staged_forget(p);
 	p->checks.names = (struct ws_name_check_run){ 0 };
-	p->run.until = p->opts.timeout_ns > 0 ? ws_deadline_in(p->opts.timeout_ns) : WS_FOREVER;
+	p->run.until = p->deadline             ? p->deadline :
+	               p->opts.timeout_ns > 0 ? ws_deadline_in(p->opts.timeout_ns) :
+	                                        WS_FOREVER;
 	p->from.weight_version = s->weight_version ? s->weight_version : p->opts.weight_version;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];

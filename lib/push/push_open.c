@@ -387,6 +387,26 @@ void ws_push_finish(struct ws_push *p, struct ws_ev_end *result)
 	result->total_ns += ws_now_ns() - start;
 }
 
+void ws_push_set_deadline(struct ws_push *p, ws_deadline until)
+{
+	p->deadline = until;
+}
+
+int ws_push_reopen(struct ws_push *old, const struct ws_push_opts *opts, struct ws_push **out,
+                   struct ws_err *err)
+{
+	const int rc = ws_push_open(opts, out, err);
+	if (rc == 0 && old) {
+		ws_push_finish(old, NULL);
+		(*out)->recovery.left = old->recovery.left;
+		old->recovery.left = (struct ws_journal_list){ 0 };
+		(*out)->recovery.unrecorded = old->recovery.unrecorded;
+		(*out)->pace = old->pace;
+	}
+	ws_push_close(old);
+	return rc;
+}
+
 void ws_push_close(struct ws_push *p)
 {
 	if (!p)

@@ -93,6 +93,7 @@ struct ws_push {
 	struct ws_push_opts opts;
 	struct ws_http *http;
 	const struct push_protocol *protocol;
+	ws_deadline deadline;              /* ws_push_set_deadline; 0: none */
 	void *own;                         /* state of the protocol (push_own); NULL */
 	struct push_targets to;
 	struct push_material from;

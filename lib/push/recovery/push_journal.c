@@ -333,15 +333,18 @@ static void settle_earlier(struct ws_push *p, bool ok)
 
 void push_unlock_endpoints(struct ws_push *p, bool ok)
 {
-	/* After a success the record still lists endpoints as paused. That is not worth a write: to
-	 * resume them again does no harm. Until this run has recorded its plan, the record is that
-	 * of an earlier run, whose group this run would have used. */
+	/* Until this run has recorded its plan, the record is that of an earlier run, whose group
+	 * this run would have used. */
 	if (p->recovery.journal && p->recovery.recorded) {
 		describe_all(p);
 		if (p->recovery.adopts_stale)
 			settle_earlier(p, ok);
-		if (!ok) {
-			push_alive(p);
+		push_alive(p);
+		if (ok) {
+			/* Now it lists no endpoint as paused: wsync-ctl ready and --only-stale read
+			 * it while the group is kept. */
+			(void)ws_journal_save(p->recovery.journal, NULL);
+		} else {
 			ws_journal_close(p->recovery.journal, &p->recovery.left);
 			p->recovery.journal = NULL;
 		}

@@ -78,7 +78,8 @@ int push_others_connect(struct ws_push *p, struct ws_err *err)
 	const int rc = observe(p, false, &seen, &why);
 	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
-		e->found_stopped = seen[i].pause == WS_SEEN_PAUSED && !e->found_paused && !e->paused;
+		e->found_stopped =
+			seen[i].pause == WS_SEEN_PAUSED && !e->found_paused && !e->paused;
 		if (e->found_stopped)
 			push_warn(p, e->url,
 			          "it is paused, but no push that is recorded here has paused it: "
