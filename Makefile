@@ -81,8 +81,8 @@ MHD_LIBS   := $(shell $(PKG_CONFIG) --libs libmicrohttpd 2>/dev/null)
 # list, as far as its line says:
 #   base; names, model, check and transform (not each other); net, gpu (nothing of models)
 # proof (names, model and transform); client, staging; group; state, diagnose (not each other);
-# verify (state, but not what state sees; neither group nor push); push; bench. endpoint is the
-# other end: it sees none from client on, but proof for the functions of checksums, because each
+# verify (state, but not what state sees; neither group nor push); push; fleet; bench. endpoint is
+# the other end: it sees none from client on, but proof for the functions of checksums, because each
 # end reads the servers' protocol for itself. httpd, the HTTP server of endpoint and
 # cmd/gateway, sees base and the sockets of net. A folder with folders inside is one layer.
 dirs = $(foreach d,$(1),$(addprefix -I,$(patsubst %/,%,$(wildcard lib/$(d)/ lib/$(d)/*/))))
@@ -103,10 +103,11 @@ INC_verify = $(INC_client) $(call dirs,transform state verify) -Ilib/proof
 INC_push  = $(INC_group) $(call dirs,state diagnose proof verify push)
 INC_httpd = -Ilib/base -Ilib/net -Ilib/httpd
 INC_endpoint = $(INC_check) $(call dirs,transform net gpu endpoint) -Ilib/httpd -Ilib/proof
+INC_fleet = $(INC_push) -Ilib/fleet
 INC_bench = $(INC_push) -Ilib/bench
 INC_cmd   = -Icmd/common
 INC_gateway = -Ilib/httpd
-INC_tests = $(INC_bench) $(call dirs,httpd endpoint) -Itests -Itests/unit
+INC_tests = $(INC_bench) -Ilib/fleet $(call dirs,httpd endpoint) -Itests -Itests/unit
 
 # ---- lists -----------------------------------------------------------------------------------
 # The embedded endpoint and the HTTP server have archives of their own, which are not installed.
@@ -203,6 +204,7 @@ $(BUILD)/obj/lib/diagnose/%.o: LAYER = $(INC_diagnose)
 $(BUILD)/obj/lib/proof/%.o: LAYER = $(INC_proof)
 $(BUILD)/obj/lib/verify/%.o: LAYER = $(INC_verify)
 $(BUILD)/obj/lib/push/%.o: LAYER = $(INC_push)
+$(BUILD)/obj/lib/fleet/%.o: LAYER = $(INC_fleet)
 $(BUILD)/obj/lib/httpd/%.o: LAYER = $(INC_httpd)
 $(BUILD)/obj/lib/endpoint/%.o: LAYER = $(INC_endpoint)
 $(BUILD)/obj/lib/bench/%.o: LAYER = $(INC_bench)

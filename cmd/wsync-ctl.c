@@ -19,6 +19,10 @@ static const char *const verify_names[] = { "none", "hash", NULL };
 static const struct opt_command commands[] = {
 	{ "info", "", "show version, model, ranks and weight version", 0, 0, ctl_info },
 	{ "health", "", "check that the endpoints are up", 0, 0, ctl_health },
+	{ "status", "", "show who is ready, and the last push", 0, 0, ctl_status },
+	{ "ready", "[SOURCE...]", "check that they may get traffic", 0,
+	  OPT_MANY, ctl_ready },
+	{ "wait", "[SOURCE...]", "wait until they may get traffic", 0, OPT_MANY, ctl_wait },
 	{ "pause", "", "stop generation", 0, 0, ctl_pause },
 	{ "resume", "", "resume generation", 0, 0, ctl_resume },
 	{ "flush", "", "drop the prefix cache", 0, 0, ctl_flush },
@@ -37,16 +41,15 @@ static const struct opt_command commands[] = {
 static const struct opt opts[] = {
 	OPT_GROUP("Endpoints"),
 	OPT_LIST('e', "endpoint", "URL", &cfg.common.endpoints,
-	         "use this endpoint; repeatable (all registered; repair, complete and "
-	         "discard: all recorded)", .basic = true),
+	         "this endpoint; repeatable (registered or recorded)", .basic = true),
 	OPT_POOL(&cfg.common),
 	OPT_REGISTRY(&cfg.common),
 	OPT_KEYS(&cfg.common),
 	OPT_CONNECT_TIMEOUT(&cfg.common),
 	OPT_LIMIT('t', "timeout", &cfg.timeout_ns,
-	          "time limit of the requests (60s; complete: 10m), or of a whole repair --again",
+	          "time limit (60s; complete, wait: 10m; repair: none)",
 	          .basic = true),
-	OPT_GROUP_FOR("Server family", "info pause complete sleep wake"),
+	OPT_GROUP_FOR("Server family", "info status ready wait pause complete sleep wake"),
 	OPT_LINEAGE(&cfg.lineage),
 	OPT_GROUP_FOR("Pausing", "pause complete"),
 	OPT_CHOICE(0, "mode", mode_names, &cfg.mode,
@@ -56,19 +59,25 @@ static const struct opt opts[] = {
 	         "also resume endpoints with some old and some new weights"),
 	OPT_GROUP_FOR("Memory", "sleep wake"),
 	OPT_STRING(0, "tags", "LIST", &cfg.tags,
-	           "memory: weights, kv_cache, cuda_graph, separated by commas (all)",
-	           .basic = true),
+	           "memory: weights,kv_cache,cuda_graph (all)"),
 	OPT_GROUP_FOR("Flushing", "flush sleep"),
-	OPT_DURATION(0, "wait", &cfg.wait_ns, "retry a busy endpoint for this long (60s)",
-	             .basic = true),
+	OPT_DURATION(0, "wait", &cfg.wait_ns, "retry a busy endpoint for this long (60s)"),
+	OPT_GROUP_FOR("Fleet", "ready wait"),
+	OPT_UINT(0, "min-endpoints", "N", 1, 1000000, &cfg.min_endpoints,
+	         "say yes if N endpoints are ready (all)"),
+	OPT_UINT(0, "min-coverage", "PERCENT", 1, 100, &cfg.min_coverage,
+	         "bytes that the server's own checksums must prove (100)"),
+	OPT_GROUP_FOR("Watching", "status"),
+	OPT_FLAG(0, "watch", &cfg.watch, "show it again every two seconds"),
 	OPT_GROUP_FOR("Staged updates", "complete"),
-	OPT_STRING(0, "weight-version", "V", &cfg.weight_version,
-	           "version label that the servers report (that of the stage)", .basic = true),
 	OPT_FLAG(0, "allow-older", &cfg.allow_older,
 	         "allow a weight version lower than the servers' own"),
 	OPT_CHOICE(0, "flush", flush_names, &cfg.flush, "flush the servers' cache (last)"),
+	OPT_GROUP_FOR("Weights", "complete ready wait"),
+	OPT_STRING(0, "weight-version", "V", &cfg.weight_version,
+	           "version to require, or to set (that of the stage)", .basic = true),
 	OPT_CHOICE(0, "verify", verify_names, &cfg.verify,
-	           "hash: compare checksums with SOURCE before the resume (none)"),
+	           "hash: compare checksums with SOURCE (none)"),
 	OPT_NAMING(&cfg.naming),
 	OPT_LIST(0, "include", "GLOB", &cfg.transforming.include,
 	         "compare only tensors whose name matches; repeatable"),
@@ -84,7 +93,8 @@ static const struct opt opts[] = {
 	OPT_UINT(0, "master-port", "PORT", 0, 65535, &cfg.master_port,
 	         "rendezvous port (0: any free port)"),
 	OPT_FLAG(0, "keep", &cfg.keep, "keep the group until Ctrl-C"),
-	OPT_GROUP_FOR("Push records", "info health resume repair complete discard sleep wake"),
+	OPT_GROUP_FOR("Push records", "info status ready wait health resume repair complete "
+	                              "discard sleep wake"),
 	OPT_STATE_DIR(&cfg.state_dir),
 	OPT_GROUP_FOR("Repairing", "repair"),
 	OPT_FLAG(0, "again", &cfg.again, "repeat failed pushes with the same options"),
@@ -102,13 +112,24 @@ static const struct opt_program program = {
 	.name = "wsync-ctl",
 	.args = "COMMAND [ARGUMENT]",
 	.summary = "Send one lifecycle request to every endpoint at once.",
-	.examples = { "wsync-ctl info",
+	.examples = { "wsync-ctl ready --weight-version 120",
 	              "wsync-ctl pause --mode abort && wsync-ctl flush --wait 30s",
-	              "wsync-ctl version 120 --endpoint gpu7:30000",
 	              "wsync-ctl repair --again" },
 	.commands = commands,
 	.opts = opts,
 };
+
+int ctl_follow(struct ctl_job *job, struct ws_err *err)
+{
+	struct targets now = { 0 };
+	if (cfg.common.endpoints.n)
+		return 0;
+	const int rc = targets_find(&now, &cfg.common, false, job->ui, err);
+	if (!rc)
+		targets_swap_urls(&job->to, &now);
+	targets_free(&now);
+	return rc;
+}
 
 static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 {
@@ -118,6 +139,8 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 		cfg.timeout_ns = 60 * WS_NS_PER_S;
 	else
 		job.until = ws_deadline_in(cfg.timeout_ns);
+	if (args->command->run == ctl_wait && job.until == WS_FOREVER)
+		job.until = ws_deadline_in(600 * WS_NS_PER_S);
 	ui_begin(ui);
 	const bool recorded = args->command->run == ctl_repair ||
 	                      args->command->run == ctl_complete ||

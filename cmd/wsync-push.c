@@ -3,6 +3,7 @@
 #include "main.h"
 #include "naming.h"
 #include "outlet.h"
+#include "push/canary.h"
 #include "push/measuring.h"
 #include "push/tracing.h"
 #include "pushing.h"
@@ -11,6 +12,7 @@
 #include "transforming.h"
 
 #include "wsync/push.h"
+#include "wsync/tool/fleet.h"
 #include "wsync/tool/str.h"
 
 #include <errno.h>
@@ -34,11 +36,14 @@ static struct {
 	struct tracing tracing;
 	struct measuring measuring;
 	unsigned sender, senders;
-	bool from_stdin, dry_run, stage;
+	bool from_stdin, no_follow, only_stale, dry_run, stage;
+	uint64_t min_endpoints;
+	struct canary canary;
 	int64_t timeout_ns; /* 0: none */
 } cfg = {
 	.pushing = PUSHING_DEFAULTS,
 	.common.connect_ns = WS_PUSH_CONNECT_NS,
+	.canary.timeout_ns = 600 * WS_NS_PER_S,
 };
 
 static struct {
@@ -83,6 +88,16 @@ static const struct opt opts[] = {
 	OPT_POOL(&cfg.common),
 	OPT_REGISTRY(&cfg.common),
 	OPT_KEYS(&cfg.common),
+	OPT_FLAG(0, "only-stale", &cfg.only_stale,
+	         "skip servers that have the weight version (hash: the bytes)", .basic = true),
+	OPT_UINT(0, "min-endpoints", "N", 1, 1000000, &cfg.min_endpoints,
+	         "leave out unreachable servers if N get the weights (all)", .basic = true),
+	OPT_UINT(0, "canary", "N", 1, 1000000, &cfg.canary.n,
+	         "push to the first N servers, run --canary-check, then to the rest"),
+	OPT_STRING(0, "canary-check", "COMMAND", &cfg.canary.command,
+	           "shell command with $WSYNC_ENDPOINTS, $WSYNC_VERSION; 0: go on"),
+	OPT_LIMIT(0, "canary-timeout", &cfg.canary.timeout_ns,
+	          "time limit of the canary check (10m)"),
 	OPT_GROUP("Source"),
 	OPT_NAMING(&cfg.naming),
 	OPT_LIST(0, "include", "GLOB", &cfg.transforming.include,
@@ -94,6 +109,8 @@ static const struct opt opts[] = {
 	OPT_PUSHING_OLDER(&cfg.pushing),
 	OPT_FLAG(0, "stdin", &cfg.from_stdin,
 	         "push lines of stdin: SOURCE[TAB VERSION[TAB MEMORY]]", .basic = true),
+	OPT_FLAG(0, "no-follow", &cfg.no_follow,
+	         "--stdin: keep the endpoints registered at the start"),
 	OPT_FLAG('n', "dry-run", &cfg.dry_run, "print the plan, change nothing", .basic = true),
 	OPT_FLAG(0, "stage", &cfg.stage,
 	         "send only; wsync-ctl complete loads it"),
@@ -168,15 +185,15 @@ static void emit_end(enum ws_event_type type, const struct ws_ev_end *end)
 	cfg.measuring.sink.event(cfg.measuring.sink.ctx, &ev);
 }
 
-static int push_once(struct ws_push *p, const struct opt_args *args, struct ui *ui,
+static int push_once(struct ws_fleet *f, const struct opt_args *args, struct ui *ui,
                      struct ws_err *err)
 {
 	const struct ws_push_source source = { .paths = args->v,
 		                               .n_paths = args->n,
 		                               .asleep = cfg.asleep };
 	struct ws_ev_end end;
-	const int rc = ws_push_run(p, &source, &end, err);
-	ws_push_finish(p, &end);
+	const int rc = ws_fleet_run(f, &source, &end, err);
+	ws_fleet_finish(f, &end);
 	end.source = NULL;
 	tracing_write(&cfg.tracing, ui);
 	emit_end(WS_EV_END, &end);
@@ -290,13 +307,29 @@ static bool split_line(char **path, char **version, char **asleep)
 	return line[0] != 0;
 }
 
+/* Reads the registry again: new endpoints join, and removed ones leave. Not with --endpoint. */
+static int follow(struct ws_fleet *f, struct targets *targets, struct ui *ui, struct ws_err *err)
+{
+	struct targets now = { 0 };
+	if (cfg.no_follow || cfg.common.endpoints.n || !targets->n)
+		return 0;
+	if (targets_find(&now, &cfg.common, false, ui, err) ||
+	    ws_fleet_set_endpoints(f, now.urls, now.n, err)) {
+		targets_free(&now);
+		return -1;
+	}
+	targets_swap_urls(targets, &now);
+	targets_free(&now);
+	return 0;
+}
+
 /* Pushes the source of one line. An empty line has no source and no result. A line that cannot be
  * read fills *refused instead of *end. *asleep is the released memory of lines without a third
  * field: --asleep at first; after a line has recorded it, WS_MEMORY_RECORDED. Memory that no line
  * has recorded yet is added to the lists of later lines. If a record has contradicted it, a line
  * with "recorded" drops it. */
-static int push_line(struct ws_push *p, unsigned *asleep, struct ws_ev_end *end,
-                     struct ws_ev_end *refused, struct ws_err *err)
+static int push_line(struct ws_fleet *f, struct targets *targets, struct ui *ui, unsigned *asleep,
+                     struct ws_ev_end *end, struct ws_ev_end *refused, struct ws_err *err)
 {
 	char *path, *version, *list;
 	unsigned pending = *asleep & WS_MEMORY_ALL;
@@ -304,18 +337,18 @@ static int push_line(struct ws_push *p, unsigned *asleep, struct ws_ev_end *end,
 	end->source = NULL;
 	if (!split_line(&path, &version, &list))
 		return 0;
-	if (list && parse_asleep(list, &listed, err)) {
+	if ((list && parse_asleep(list, &listed, err)) || follow(f, targets, ui, err)) {
 		refused->source = path;
 		return -1;
 	}
-	if (list && listed == WS_MEMORY_RECORDED && ws_push_asleep(p) == WS_ASLEEP_CONTRADICTED)
+	if (list && listed == WS_MEMORY_RECORDED && ws_fleet_asleep(f) == WS_ASLEEP_CONTRADICTED)
 		pending = 0;
 	const char *const paths[] = { path };
 	const struct ws_push_source source = {
 		.paths = paths, .n_paths = 1, .weight_version = version, .asleep = listed | pending,
 	};
-	const int rc = ws_push_run(p, &source, end, err);
-	switch (ws_push_asleep(p)) {
+	const int rc = ws_fleet_run(f, &source, end, err);
+	switch (ws_fleet_asleep(f)) {
 	case WS_ASLEEP_RECORDED:
 		*asleep = WS_MEMORY_RECORDED;
 		break;
@@ -332,7 +365,8 @@ static int push_line(struct ws_push *p, unsigned *asleep, struct ws_ev_end *end,
 
 /* A line that fails does not end the loop: its result says so, and the next line gets a new
  * group. The exit code is the last failure's. */
-static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
+static int push_lines(struct ws_fleet *f, struct targets *targets, struct ui *ui,
+                      struct ws_err *err)
 {
 	struct ws_ev_end end = { .ok = true };
 	size_t failed = 0;
@@ -350,7 +384,7 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 		}
 		if (e.code)
 			refused.source = where;
-		if (e.code || push_line(p, &asleep, &end, &refused, &e)) {
+		if (e.code || push_line(f, targets, ui, &asleep, &end, &refused, &e)) {
 			failed++;
 			code = e.code;
 		} else if (!end.source) {
@@ -360,7 +394,7 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 		emit_end(WS_EV_RESULT, result);
 		add_result(result);
 	}
-	ws_push_finish(p, &sum);
+	ws_fleet_finish(f, &sum);
 	sum.n_endpoints = end.n_endpoints;
 	sum.endpoints = end.endpoints;
 	sum.verify = pushing_verifies[cfg.pushing.verify];
@@ -387,6 +421,8 @@ static int find_again(struct again *a, struct ws_push_opts *o, struct ws_err *er
 	/* The record has the weight version, except for a turn that does not set it;
 	 * in such a turn the option names the round. */
 	const char *const but[] = { "endpoint",  "pool",    "registry",
+		                    "only-stale", "min-endpoints", "canary",
+		                    "canary-check", "canary-timeout", "no-follow",
 		                    "stdin",     "dry-run", "group-name",
 		                    "state-dir", "asleep",  "json",
 		                    "quiet",     "verbose", "color",
@@ -409,13 +445,13 @@ static void free_again(struct again *a)
 	free(a->words.items);
 }
 
-static int push(const struct opt_args *args, const struct targets *targets, struct ui *ui,
+static int push(const struct opt_args *args, struct targets *targets, struct ui *ui,
                 struct ws_err *err)
 {
 	const struct ws_transform_opts transform = transforming_opts(&cfg.transforming);
 	struct ws_push_opts o = pushing_opts(&cfg.pushing, &cfg.common, &cfg.naming, &transform,
 	                                     targets, ui);
-	struct ws_push *p = NULL;
+	struct ws_fleet *f = NULL;
 	struct again again = { 0 };
 	char state[PUSHING_PATH];
 	o.sender = cfg.sender;
@@ -435,11 +471,18 @@ static int push(const struct opt_args *args, const struct targets *targets, stru
 	int rc = pushing_find_state(&cfg.pushing, state, &o, ui, err);
 	if (!rc)
 		rc = find_again(&again, &o, err);
+	const struct ws_fleet_opts fleet = { .push = o,
+		                             .only_stale = cfg.only_stale,
+		                             .min_endpoints = (size_t)cfg.min_endpoints,
+		                             .canaries = (size_t)cfg.canary.n,
+		                             .check = canary_check,
+		                             .check_ctx = &cfg.canary };
 	if (!rc)
-		rc = ws_push_open(&o, &p, err);
+		rc = ws_fleet_open(&fleet, &f, err);
 	if (!rc)
-		rc = cfg.from_stdin ? push_lines(p, ui, err) : push_once(p, args, ui, err);
-	ws_push_close(p);
+		rc = cfg.from_stdin ? push_lines(f, targets, ui, err) :
+		                      push_once(f, args, ui, err);
+	ws_fleet_close(f);
 	free_again(&again);
 	return rc;
 }
@@ -470,6 +513,17 @@ static int check_usage(const struct opt_args *args)
 	if (cfg.stage && (cfg.from_stdin || cfg.asleep))
 		return opt_usage(&program, "--stage takes no %s",
 		                 cfg.from_stdin ? "--stdin" : "--asleep");
+	if (!cfg.canary.n != !cfg.canary.command)
+		return opt_usage(&program, "--canary and --canary-check need each other");
+	if (cfg.asleep & ~(unsigned)WS_MEMORY_RECORDED &&
+	    (cfg.only_stale || cfg.min_endpoints || cfg.canary.n))
+		return opt_usage(&program, "--asleep LIST is about all endpoints: with "
+		                           "--only-stale, --min-endpoints or --canary use --asleep "
+		                           "recorded");
+	if (cfg.only_stale && !cfg.from_stdin && !cfg.weight_version &&
+	    cfg.pushing.verify != WS_VERIFY_HASH)
+		return opt_usage(&program, "--only-stale needs --weight-version or --verify hash: "
+		                           "nothing else tells who has which weights");
 	if (!cfg.from_stdin && !args->n)
 		return opt_usage(&program, "missing argument: SOURCE...");
 	if (cfg.tracing.file && cfg.measuring.file &&

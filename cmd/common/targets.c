@@ -145,6 +145,16 @@ int targets_probe(struct targets *t, ws_deadline until, struct ws_err *err)
 	                             ws_oom(err);
 }
 
+void targets_swap_urls(struct targets *a, struct targets *b)
+{
+	const char **urls = a->urls;
+	const size_t n = a->n;
+	a->urls = b->urls;
+	a->n = b->n;
+	b->urls = urls;
+	b->n = n;
+}
+
 void targets_free(struct targets *t)
 {
 	ws_client_close(t->http);

@@ -42,6 +42,8 @@ struct ws_call targets_call(const struct targets *t, int64_t ns);
 /* Detects all endpoints, once; fails if an endpoint does not answer. Then infos and errs are set
  * too, unless memory ran out. */
 int targets_probe(struct targets *t, ws_deadline until, struct ws_err *err);
+/* Exchanges the endpoints of two, and nothing else. */
+void targets_swap_urls(struct targets *a, struct targets *b);
 /* Closes the connections, too. */
 void targets_free(struct targets *t);
 

@@ -204,6 +204,8 @@ static void put_endpoint_result(struct ws_jw *w, const struct ws_ev_endpoint_res
 	ws_jw_object(w, NULL);
 	ws_jw_str(w, "url", e->url);
 	ws_jw_bool(w, "ok", e->ok);
+	ws_jw_bool(w, "current", e->current);
+	ws_jw_bool(w, "left_out", e->left_out);
 	ws_jw_str(w, "state", ws_endpoint_state_name(e->state));
 	ws_jw_bool(w, "paused", e->paused);
 	ws_jw_bool(w, "unflushed", e->unflushed);
@@ -211,6 +213,21 @@ static void put_endpoint_result(struct ws_jw *w, const struct ws_ev_endpoint_res
 	ws_jw_int(w, "paused_ns", e->paused_ns);
 	ui_json_words(w, "message", e->message);
 	ws_jw_end_object(w);
+}
+
+static void put_stale(struct ws_jw *w, const struct ws_ev_stale *s)
+{
+	ws_jw_str(w, "url", s->url);
+	ws_jw_bool(w, "stale", s->stale);
+	ui_json_words(w, "message", s->why);
+}
+
+static void put_canary(struct ws_jw *w, const struct ws_ev_canary *c)
+{
+	ws_jw_strs(w, "endpoints", c->urls, c->n_urls);
+	ws_jw_bool(w, "ok", c->ok);
+	ui_json_words(w, "message", c->why);
+	ws_jw_int(w, "ns", c->ns);
 }
 
 static void put_transform(struct ws_jw *w, const struct ws_transform_report *t)
@@ -349,6 +366,12 @@ void ui_json_event(struct ui *ui, const struct ws_event *ev)
 	case WS_EV_HANG:
 		ui_json_hang(ui, ev->hang);
 		return;
+	case WS_EV_STALE:
+		put_stale(ui_line(ui, "stale"), &ev->stale);
+		break;
+	case WS_EV_CANARY:
+		put_canary(ui_line(ui, "canary"), &ev->canary);
+		break;
 	case WS_EV_RESULT:
 		json_result(ui, &ev->end);
 		return;

@@ -155,6 +155,24 @@ static void text_proof(struct ui *ui, const struct ws_ev_proof *p)
 	printf("%s: %s\n", ui_text(p->url), ui_proof(text, sizeof text, p));
 }
 
+static void text_stale(struct ui *ui, const struct ws_ev_stale *s)
+{
+	if (!s->stale && !ui->verbose)
+		return;
+	ui_head(ui, s->stale ? UI_WARN : UI_PLAIN, s->stale ? "stale" : "current");
+	printf("%s%s%s\n", ui_text(s->url), *s->why ? ": " : "", ui_text(ui_words(s->why)));
+}
+
+static void text_canary(struct ui *ui, const struct ws_ev_canary *c)
+{
+	char time[NUM];
+	ui_head(ui, c->ok ? UI_GOOD : UI_BAD, "canary");
+	for (size_t i = 0; i < c->n_urls; i++)
+		printf("%s%s", i ? ", " : "", ui_text(c->urls[i]));
+	printf(": the check %s, %s\n", c->ok ? "passed" : "failed",
+	       ws_format_duration(time, NUM, c->ns));
+}
+
 /* In whole seconds: more digits would only flicker. */
 static const char *format_left(char *dst, size_t n, const struct ws_ev_progress *p)
 {
@@ -198,8 +216,13 @@ static void text_endpoint_result(struct ui *ui, const struct ws_ev_endpoint_resu
 {
 	const bool staged = end->staged && e->ok;
 	char time[NUM];
+	if (e->current && !ui->verbose)
+		return;
 	ui_head(ui, e->ok ? UI_GOOD : e->state == WS_PARTIAL ? UI_BAD : UI_WARN,
-	        staged ? "staged" : ws_endpoint_state_name(e->state));
+	        staged                                        ? "staged" :
+	        e->current                                    ? "current" :
+	        e->left_out && e->state == WS_UNTOUCHED ? "left out" :
+	                                                        ws_endpoint_state_name(e->state));
 	printf("%s%s%s%s", ui_text(e->url), e->paused ? ", left paused" : "",
 	       e->unflushed ? ", with the cache of the old weights" : "",
 	       e->staged && end->completed && e->state == WS_UNTOUCHED ? ", still staged" : "");
@@ -268,17 +291,45 @@ static void text_completion(const struct ws_ev_end *e)
 	putchar('\n');
 }
 
+static size_t count_ok(const struct ws_ev_end *e, bool current)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < e->n_endpoints; i++)
+		n += e->endpoints[i].current == current &&
+		     (e->endpoints[i].ok || (e->dry_run && !e->endpoints[i].left_out));
+	return n;
+}
+
+/* "all 12 endpoints have weight version 120" */
+static void text_current(const struct ws_ev_end *e, size_t n)
+{
+	if (n == e->n_endpoints)
+		printf("all %zu endpoint%s", n, plural(n));
+	else
+		printf("%zu of %zu endpoints", n, e->n_endpoints);
+	printf(e->weight_version ? " %s weight version %s" : " %s these weights",
+	       n == 1 ? "has" : "have", e->weight_version ? ui_text(e->weight_version) : "");
+	puts(e->verify && strcmp(e->verify, "hash") == 0 ? ", verified by hash" : "");
+}
+
 static void text_summary(struct ui *ui, const struct ws_ev_end *e)
 {
 	char bytes[NUM], time[NUM], rate[NUM];
+	const size_t current = count_ok(e, true), pushed = count_ok(e, false);
+	if (current && !pushed) {
+		text_current(e, current);
+		return;
+	}
 	printf("%s%s %s%s (%zu tensor%s", ui_on(ui, UI_BOLD), done_word(e),
 	       ws_format_size(bytes, NUM, e->bytes), ui_off(ui), e->tensors, plural(e->tensors));
 	if (!e->completed) /* it does not know them */
 		printf(", %zu bucket%s", e->buckets, plural(e->buckets));
 	putchar(')');
 	if (e->n_endpoints)
-		printf(" %s %zu endpoint%s", e->completed || e->staged ? "at" : "to",
-		       e->n_endpoints, plural(e->n_endpoints));
+		printf(" %s %zu endpoint%s", e->completed || e->staged ? "at" : "to", pushed,
+		       plural(pushed));
+	if (current)
+		printf(" (%zu had them)", current);
 	if (e->dry_run) {
 		printf(e->written ? ", nothing was written\n" : ", nothing was sent\n");
 		return;
@@ -353,6 +404,12 @@ void ui_text_event(struct ui *ui, const struct ws_event *ev)
 		break; /* already printed on stderr, or printed with the error */
 	case WS_EV_PROGRESS:
 		text_progress(ui, &ev->progress);
+		break;
+	case WS_EV_STALE:
+		text_stale(ui, &ev->stale);
+		break;
+	case WS_EV_CANARY:
+		text_canary(ui, &ev->canary);
 		break;
 	case WS_EV_RESULT:
 		text_result(ui, &ev->end);

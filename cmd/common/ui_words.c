@@ -12,22 +12,24 @@ static const struct {
 } renamed[] = {
 	{ "adapter_partial", "lora-partial" }, { "adapters", "lora" },
 	{ "api_key", "api-key-file" },         { "bucket_ns", "bucket-timeout" },
-	{ "connect_ns", "connect-timeout" },   { "endpoints", "endpoint" },
-	{ "format", "load-format" },           { "init_ns", "init-timeout" },
-	{ "ipc_by_ordinal", "ipc-device" },    { "limits", "max-difference" },
-	{ "lock_wait_ns", "lock-wait" },       { "nccl_library", "nccl-lib" },
-	{ "sender_lock", "lock" },             { "sharded_tp", "sharded" },
-	{ "timeout_ns", "timeout" },           { "write_dir", "write" },
+	{ "canaries", "canary" },              { "connect_ns", "connect-timeout" },
+	{ "endpoints", "endpoint" },           { "format", "load-format" },
+	{ "init_ns", "init-timeout" },         { "ipc_by_ordinal", "ipc-device" },
+	{ "limits", "max-difference" },        { "lock_wait_ns", "lock-wait" },
+	{ "nccl_library", "nccl-lib" },        { "sender_lock", "lock" },
+	{ "sharded_tp", "sharded" },           { "timeout_ns", "timeout" },
+	{ "write_dir", "write" },
 };
 /* Fields of the same names, but for "_". */
 static const char *const alike[] = {
-	"allow-older", "api-key-file", "asleep", "backend", "bucket-size", "ca-file", "config",
-	"device", "disk-dir", "disk-path", "dry-run", "ep", "exclude", "flush", "flush-first", "gpu",
-	"group-name", "include", "keep", "lineage", "map", "master-address", "master-port",
-	"min-coverage", "model", "nccl-from", "on-partial", "packed-scales", "pause", "pool",
-	"prompts", "protocol", "quantize", "registry", "reset", "round", "scratch", "sender",
-	"shared-gpu", "stage", "state-dir", "tp", "transform-on", "trust-values", "twice",
-	"two-phase", "ue8m0", "unpack", "verify", "weight-version",
+	"allow-older", "api-key-file", "asleep", "backend", "bucket-size", "ca-file",
+	"config", "device", "disk-dir", "disk-path", "dry-run", "ep", "exclude", "flush",
+	"flush-first", "gpu", "group-name", "include", "keep", "lineage", "map",
+	"master-address", "master-port", "min-coverage", "min-endpoints", "model",
+	"nccl-from", "on-partial", "only-stale", "packed-scales", "pause", "pool",
+	"prompts", "protocol", "quantize", "registry", "reset", "round", "scratch",
+	"sender", "shared-gpu", "stage", "state-dir", "tp", "transform-on", "trust-values",
+	"twice", "two-phase", "ue8m0", "unpack", "verify", "weight-version",
 };
 
 static bool is_alike(const char *option, const char *field, size_t n)

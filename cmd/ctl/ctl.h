@@ -11,6 +11,7 @@
 #include "ui.h"
 
 #include "wsync/endpoint.h"
+#include "wsync/tool/fleet.h"
 #include "wsync/tool/journal.h"
 
 enum { CTL_NO_TIMEOUT = -1 }; /* --timeout was not given */
@@ -26,8 +27,10 @@ struct ctl_config {
 	bool keep;
 	const char *state_dir; /* of a repair, as are these */
 	bool force;      /* of resume */
+	bool watch;      /* of status */
+	uint64_t min_endpoints, min_coverage; /* of ready, wait; 0: not given */
 	bool again, dry_run, resume_partial, assume_dead, forget;
-	const char *weight_version; /* of a completion, as are these */
+	const char *weight_version; /* of a completion, ready and wait, as are these */
 	bool allow_older;
 	unsigned flush, verify;     /* index 0 is the default */
 	int64_t lock_wait_ns;
@@ -57,6 +60,9 @@ int ctl_destroy_group(void *ctx, const struct opt_args *args, struct ws_err *err
 int ctl_wake(void *ctx, const struct opt_args *args, struct ws_err *err);
 int ctl_complete(void *ctx, const struct opt_args *args, struct ws_err *err);
 int ctl_discard(void *ctx, const struct opt_args *args, struct ws_err *err);
+int ctl_ready(void *ctx, const struct opt_args *args, struct ws_err *err);
+int ctl_wait(void *ctx, const struct opt_args *args, struct ws_err *err);
+int ctl_status(void *ctx, const struct opt_args *args, struct ws_err *err);
 int ctl_version(void *ctx, const struct opt_args *args, struct ws_err *err);
 
 /* targets_probe, with --lineage. */
@@ -67,6 +73,19 @@ int ctl_set_version(struct ctl_job *job, const char *version, struct ws_err *err
 void ctl_put_failure(struct ws_jw *w, const struct ws_err *err);
 /* Prints the table, unless a single endpoint failed: the run's error reports that. */
 void ctl_print_unless_said(struct ctl_job *job, const struct table *t, enum ws_code first);
+
+/* Reads the registry again, if the endpoints are from there. */
+int ctl_follow(struct ctl_job *job, struct ws_err *err);
+
+/* ---- ready.c ---- */
+
+/* Looks at all endpoints; with a source among args at their bytes, too. The caller frees *views,
+ * also after an error. */
+int ready_look(struct ctl_job *job, const struct opt_args *args, struct ws_fleet_view **views,
+               struct ws_err *err);
+/* Writes members of an endpoint's line. */
+void ready_put(struct ws_jw *w, const struct ws_fleet_view *v);
+enum ui_color ready_color(const struct ws_fleet_view *v);
 
 /* ---- record.c: reads and prints the records of pushes ---- */
 

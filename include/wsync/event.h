@@ -41,6 +41,8 @@ enum ws_event_type {
 	WS_EV_PROGRESS,
 	WS_EV_WAITING,
 	WS_EV_HANG,
+	WS_EV_STALE,
+	WS_EV_CANARY,
 	WS_EV_RESULT,
 	WS_EV_END
 };
@@ -155,9 +157,27 @@ struct ws_ev_waiting {          /* no progress for a while; repeated now and the
 
 struct ws_hang;                 /* hang.h; WS_EV_HANG precedes the event that ends the run */
 
+/* Does an endpoint lack the weights? */
+struct ws_ev_stale {
+	const char *url;
+	bool stale;
+	const char *why;            /* why it is stale, or not ready; "": it has the weights */
+};
+
+/* The check of the canaries has ended. */
+struct ws_ev_canary {
+	const char *const *urls;
+	size_t n_urls;
+	bool ok;
+	const char *why;            /* why not; "": ok */
+	int64_t ns;
+};
+
 struct ws_ev_endpoint_result {
 	const char *url;
 	bool ok;
+	/* it had the weights before; it was left out because it could not be reached */
+	bool current, left_out;
 	enum ws_endpoint_state state;
 	bool paused;                /* left paused */
 	bool unflushed;             /* it still has the cache of the old weights */
@@ -219,6 +239,8 @@ struct ws_event {
 		struct ws_ev_progress progress;
 		struct ws_ev_waiting waiting;
 		const struct ws_hang *hang;
+		struct ws_ev_stale stale;
+		struct ws_ev_canary canary;
 		struct ws_ev_end end;
 	};
 };

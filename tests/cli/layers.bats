@@ -20,6 +20,8 @@ client: base check client model names net
 cmd: cmd/common
 diagnose: base check client diagnose gpu group model names net staging transform
 endpoint: base check endpoint gpu httpd model names net proof transform
+fleet: base check client diagnose fleet gpu group model names net proof push staging state \
+transform verify
 gateway: httpd
 gpu: base gpu
 group: base check client gpu group model names net staging transform

@@ -235,7 +235,7 @@ part() {
 	shift
 	for g in "$@"; do args+=(--include "$g"); done
 	"$bin/wsync-push" m -e "$url" --sender "$i/${senders:-3}" --lock turns "${args[@]}" \
-		--weight-version "${step:-5}" --json >"out$i" 2>"err$i"
+		--allow-older --weight-version "${step:-5}" --json >"out$i" 2>"err$i"
 }
 
 # part_of STEP I: one of two halves.

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ready.c - may these endpoints get traffic? For readiness probes, router gates and scripts. */
+#include "ctl.h"
+#include "run.h"
+
+#include "wsync/tool/str.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A server that answers needs milliseconds; one that hangs must not delay the answer for longer. */
+static const int64_t LOOK_NS = 10 * WS_NS_PER_S;
+enum { POLL_MS = 250 };
+
+void ready_put(struct ws_jw *w, const struct ws_fleet_view *v)
+{
+	ws_jw_str(w, "url", v->url);
+	ws_jw_bool(w, "ready", v->ready == WS_READY);
+	ws_jw_str(w, "reason", v->ready == WS_READY ? NULL : ws_ready_name(v->ready));
+	ui_json_words(w, "message", v->why);
+	ws_jw_str(w, "weight_version",
+	          v->ready == WS_READY_UNREACHED ? NULL : v->info.weight_version);
+	if (v->coverage >= 0)
+		ws_jw_double(w, "coverage", v->coverage);
+	else
+		ws_jw_null(w, "coverage");
+}
+
+enum ui_color ready_color(const struct ws_fleet_view *v)
+{
+	return v->ready == WS_READY           ? UI_GOOD :
+	       v->ready == WS_READY_UNREACHED ? UI_BAD :
+	                                        UI_WARN;
+}
+
+static int look(struct ctl_job *job, struct ws_fleet_look_opts *o, struct ws_fleet_view *views,
+                struct ws_err *err)
+{
+	struct ws_buf dir;
+	ws_buf_init(&dir, 4095);
+	o->http = job->to.http;
+	o->endpoints = job->to.urls;
+	o->n_endpoints = job->to.n;
+	o->lineage = (enum ws_lineage)job->cfg->lineage;
+	o->health = true;
+	o->until = ws_deadline_min(job->until, ws_deadline_in(LOOK_NS));
+	o->cancel = &run_cancel;
+	if (run_state_dir(job->cfg->state_dir, &dir, NULL) == 0)
+		o->state_dir = ws_buf_str(&dir);
+	const int rc = ws_fleet_look(o, views, err);
+	ws_buf_free(&dir);
+	return rc;
+}
+
+/* The checksums are compared with SOURCE as a push would send it. */
+static int look_with_proof(struct ctl_job *job, const struct opt_args *args,
+                           struct ws_fleet_look_opts *o, struct ws_fleet_view *views,
+                           struct ws_err *err)
+{
+	const struct ctl_config *cfg = job->cfg;
+	const struct ws_transform_opts transform = transforming_opts(&cfg->transforming);
+	struct ws_input_opts input = naming_input(&cfg->naming, args);
+	struct ws_input in;
+	input.transform = &transform;
+	if (naming_open(job->ui, &input, &in, err))
+		return -1;
+	const struct ws_verify_opts proof = {
+		.input = &in,
+		TRANSFORMING_CHOICE(&cfg->transforming),
+		.min_coverage = (unsigned)cfg->min_coverage,
+		.api_key = job->to.api_key,
+		.ca_file = job->to.ca_file,
+		.connect_ns = cfg->common.connect_ns,
+		.timeout_ns = job->until == WS_FOREVER ? 0 : ws_deadline_left(job->until) + 1,
+		.sink = job->ui->sink,
+		.log = &job->ui->log,
+		.cancel = &run_cancel,
+	};
+	o->proof = &proof;
+	const int rc = look(job, o, views, err);
+	ws_input_close(&in);
+	return rc;
+}
+
+int ready_look(struct ctl_job *job, const struct opt_args *args, struct ws_fleet_view **views,
+               struct ws_err *err)
+{
+	struct ws_fleet_look_opts o = { .weight_version = job->cfg->weight_version };
+	*views = calloc(job->to.n + 1, sizeof **views);
+	if (!*views)
+		return ws_oom(err);
+	return args->n ? look_with_proof(job, args, &o, *views, err) :
+	                 look(job, &o, *views, err);
+}
+
+/* ---- the answer ------------------------------------------------------------------------------ */
+
+static int check_options(const struct ctl_config *cfg, const struct opt_args *args,
+                         struct ws_err *err)
+{
+	if (!cfg->verify == !args->n)
+		return ws_endpoint_check_version(cfg->weight_version, err);
+	return ws_err_set(err, WS_EUSAGE, "--verify hash and SOURCE need each other");
+}
+
+static size_t count(const struct ctl_job *job, const struct ws_fleet_view *views)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < job->to.n; i++)
+		n += views[i].ready == WS_READY;
+	return n;
+}
+
+static size_t wanted(const struct ctl_job *job)
+{
+	return job->cfg->min_endpoints ? (size_t)job->cfg->min_endpoints : job->to.n;
+}
+
+static void show(struct ctl_job *job, const struct ws_fleet_view *views)
+{
+	struct table t = { .n_columns = 4 };
+	for (size_t i = 0; i < job->to.n; i++) {
+		const struct ws_fleet_view *v = &views[i];
+		ready_put(ui_line(job->ui, "endpoint"), v);
+		ui_line_end(job->ui);
+		table_add(&t, ready_color(v), v->url, ws_ready_name(v->ready),
+		          v->info.weight_version, ui_words(v->why));
+	}
+	table_print(&t, job->ui);
+	table_free(&t);
+}
+
+/* "1 of 3 endpoints is ready, 2 are needed: URL: reason" */
+static int judge(const struct ctl_job *job, const struct ws_fleet_view *views, enum ws_code code,
+                 struct ws_err *err)
+{
+	const size_t n = count(job, views), need = wanted(job);
+	const struct ws_fleet_view *first = views;
+	if (n >= need)
+		return 0;
+	while (first->ready == WS_READY)
+		first++;
+	if (job->to.n == 1)
+		ws_err_set(err, code, "%s%s%s", strstr(first->why, first->url) ? "" : first->url,
+		           strstr(first->why, first->url) ? "" : ": ", first->why);
+	else
+		ws_err_set(err, code, "%zu of %zu endpoints %s ready, %zu %s needed: %s: %s", n,
+		           job->to.n, n == 1 ? "is" : "are", need, need == 1 ? "is" : "are",
+		           first->url, first->why);
+	return ws_err_where(err, NULL, first->url);
+}
+
+int ctl_ready(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	struct ctl_job *job = ctx;
+	struct ws_fleet_view *views = NULL;
+	int rc = check_options(job->cfg, args, err);
+	if (!rc)
+		rc = ready_look(job, args, &views, err);
+	if (!rc)
+		show(job, views);
+	if (!rc)
+		rc = judge(job, views, WS_EMISMATCH, err);
+	free(views);
+	return rc;
+}
+
+int ctl_wait(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	struct ctl_job *job = ctx;
+	struct pollfd stop = { .fd = ws_cancel_fd(&run_cancel), .events = POLLIN };
+	int rc = check_options(job->cfg, args, err);
+	for (bool over = false; !rc && !over;) {
+		struct ws_fleet_view *views = NULL;
+		const bool last = ws_deadline_left(job->until) <= POLL_MS * WS_NS_PER_MS;
+		rc = ready_look(job, args, &views, err);
+		over = !rc && count(job, views) >= wanted(job);
+		if (!rc && (over || last))
+			show(job, views);
+		if (!rc && !over && last)
+			rc = judge(job, views, WS_ETIMEOUT, err);
+		free(views);
+		if (!rc && !over)
+			poll(&stop, 1, POLL_MS);
+		if (!rc && !over && ws_cancelled(&run_cancel))
+			rc = ws_err_set(err, WS_ECANCELLED, "cancelled");
+		if (!rc && !over)
+			rc = ctl_follow(job, err);
+	}
+	return rc;
+}

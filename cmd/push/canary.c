@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "canary.h"
+
+#include "child.h"
+#include "run.h"
+
+#include "wsync/tool/buf.h"
+#include "wsync/tool/str.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+extern char **environ;
+
+static const int64_t GRACE_NS = 5 * WS_NS_PER_S;
+
+/* Our environment without these two variables, and then they. To be freed; NULL: out of memory. */
+static char **environment(char *endpoints, char *version)
+{
+	size_t n = 0, kept = 0;
+	while (environ[n])
+		n++;
+	char **all = calloc(n + 3, sizeof *all);
+	for (size_t i = 0; all && i < n; i++)
+		if (strncmp(environ[i], "WSYNC_ENDPOINTS=", 16) &&
+		    strncmp(environ[i], "WSYNC_VERSION=", 14))
+			all[kept++] = environ[i];
+	if (all) {
+		all[kept++] = endpoints;
+		all[kept] = version;
+	}
+	return all;
+}
+
+static int judge(const struct canary *c, int status, bool late, struct ws_err *err)
+{
+	char time[32];
+	if (ws_cancelled(&run_cancel))
+		return ws_err_set(err, WS_ECANCELLED, "cancelled");
+	if (late) {
+		ws_format_duration(time, sizeof time, c->timeout_ns);
+		ws_err_set(err, WS_EMISMATCH, "the canary check did not end within %s", time);
+	} else if (WIFSIGNALED(status)) {
+		ws_err_set(err, WS_EMISMATCH, "the canary check was ended by signal %d",
+		           WTERMSIG(status));
+	} else if (WEXITSTATUS(status)) {
+		ws_err_set(err, WS_EMISMATCH, "the canary check failed: exit status %d",
+		           WEXITSTATUS(status));
+	} else {
+		return 0;
+	}
+	return ws_err_hint(err, "the canaries have the new weights, the others their old ones; to "
+	                        "go back, push the old weights to the canaries with {allow_older}");
+}
+
+int canary_check(void *ctx, const char *const *urls, size_t n, const char *version,
+                 ws_deadline until, struct ws_err *err)
+{
+	const struct canary *c = ctx;
+	struct ws_buf endpoints, label;
+	char *words[] = { (char[]){ "sh" }, (char[]){ "-c" }, (char *)(uintptr_t)c->command, NULL };
+	const ws_deadline own = ws_deadline_in(c->timeout_ns);
+	int status = 0;
+	ws_buf_init(&endpoints, 0);
+	ws_buf_init(&label, 0);
+	ws_buf_puts(&endpoints, "WSYNC_ENDPOINTS=");
+	for (size_t i = 0; i < n; i++)
+		ws_buf_printf(&endpoints, "%s%s", i ? " " : "", urls[i]);
+	ws_buf_printf(&label, "WSYNC_VERSION=%s", version ? version : "");
+	char **env = environment(endpoints.data, label.data);
+	int rc = env && !ws_buf_check(&endpoints, "the environment", err) &&
+	                         !ws_buf_check(&label, "the environment", err) ?
+	                 0 :
+	                 ws_oom(err);
+	const struct child child = { .program = "/bin/sh", .words = words, .environment = env,
+		                     .to_stderr = true, .group = true,
+		                     .until = ws_deadline_min(own, until), .grace_ns = GRACE_NS };
+	if (!rc)
+		rc = child_run(&child, &status, err);
+	if (!rc)
+		rc = judge(c, status, WIFSIGNALED(status) && ws_deadline_passed(child.until), err);
+	free(env);
+	ws_buf_free(&endpoints);
+	ws_buf_free(&label);
+	return rc;
+}

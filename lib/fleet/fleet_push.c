@@ -1,0 +1,627 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fleet_push.c - pushes to those endpoints of a fleet that lack the weights, the canaries first,
+ * and without those that cannot be reached.
+ *
+ * A push (wsync/push.h) has one group of all its endpoints, so another choice of endpoints is
+ * another push. What one of them leaves is in the records, or in memory (ws_push_reopen). */
+#include "wsync/tool/fleet.h"
+
+#include "wsync/tool/input.h"
+#include "wsync/tool/memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum fate {
+	WAITS,    /* it lacks the weights */
+	CURRENT,  /* it had them before this run */
+	PUSHED,   /* a push has ended with it, whether it got them or not */
+	LEFT_OUT, /* it could not be reached; nothing has changed there */
+	LOST      /* it could not be reached after something had changed there */
+};
+
+struct member {
+	const char *url;
+	enum fate fate;
+	bool canary;
+	struct ws_ev_endpoint_result result; /* its message is `message` */
+	char message[640];
+};
+
+struct ws_fleet {
+	struct ws_fleet_opts opts;
+	struct ws_http *http;
+	struct member *members;
+	size_t n;
+	const char **urls;   /* of the open push */
+	size_t n_urls;
+	const char **chosen; /* scratch: of the next one */
+	size_t n_chosen, *index;
+	struct ws_ev_endpoint_result *results;
+	struct ws_push *push; /* NULL: none is open */
+	bool retried;        /* after an endpoint was lost during a transfer */
+	ws_deadline until;   /* of this run of the fleet */
+	enum ws_asleep asleep;
+	struct ws_ev_end sum;
+	struct ws_err failure;
+};
+
+static bool is_plain(const struct ws_fleet *f)
+{
+	return !f->opts.only_stale && !f->opts.min_endpoints && !f->opts.canaries;
+}
+
+static void emit(const struct ws_fleet *f, const struct ws_event *ev)
+{
+	if (f->opts.push.sink.event)
+		f->opts.push.sink.event(f->opts.push.sink.ctx, ev);
+}
+
+static void warn(const struct ws_fleet *f, const char *url, const char *text)
+{
+	emit(f, &(struct ws_event){ .type = WS_EV_WARNING,
+	                            .warning = { .url = url, .message = text } });
+}
+
+/* ---- the endpoints --------------------------------------------------------------------------- */
+
+static void free_members(struct ws_fleet *f)
+{
+	free(f->members);
+	free(f->chosen);
+	free(f->index);
+	free(f->results);
+}
+
+int ws_fleet_set_endpoints(struct ws_fleet *f, const char *const *urls, size_t n,
+                           struct ws_err *err)
+{
+	free_members(f);
+	f->members = calloc(n + 1, sizeof *f->members);
+	f->chosen = calloc(n + 1, sizeof *f->chosen);
+	f->index = calloc(n + 1, sizeof *f->index);
+	f->results = calloc(n + 1, sizeof *f->results);
+	f->n = 0;
+	if (!f->members || !f->chosen || !f->index || !f->results)
+		return ws_oom(err);
+	for (f->n = 0; f->n < n; f->n++)
+		f->members[f->n].url = urls[f->n];
+	return 0;
+}
+
+/* Chooses the members that wait; canaries: those among them only. Returns how many. */
+static size_t choose(struct ws_fleet *f, bool canaries)
+{
+	f->n_chosen = 0;
+	for (size_t i = 0; i < f->n; i++) {
+		if (f->members[i].fate != WAITS || (canaries && !f->members[i].canary))
+			continue;
+		f->chosen[f->n_chosen] = f->members[i].url;
+		f->index[f->n_chosen++] = i;
+	}
+	return f->n_chosen;
+}
+
+static void set_message(struct member *m, const char *text)
+{
+	snprintf(m->message, sizeof m->message, "%.600s", text);
+	m->result.message = m->message;
+}
+
+/* Endpoints that can still have the weights in the end. */
+static size_t count_left(const struct ws_fleet *f)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < f->n; i++)
+		n += f->members[i].fate != LEFT_OUT && f->members[i].fate != LOST;
+	return n;
+}
+
+/* -1: too few are left then. */
+static int leave_out(struct ws_fleet *f, struct member *m, const struct ws_err *why,
+                     struct ws_err *err)
+{
+	char text[700];
+	m->fate = m->result.state == WS_UNTOUCHED ? LEFT_OUT : LOST;
+	m->result.left_out = true;
+	m->result.ok = false;
+	set_message(m, why->msg);
+	snprintf(text, sizeof text, "%s: %.600s", m->fate == LOST ? "lost" : "left out", why->msg);
+	warn(f, m->url, text);
+	if (count_left(f) >= f->opts.min_endpoints)
+		return 0;
+	if (err)
+		*err = *why;
+	ws_err_where(err, NULL, m->url);
+	return ws_err_wrap(err, "%zu of %zu endpoints are left, fewer than {min_endpoints} %zu",
+	                   count_left(f), f->n, f->opts.min_endpoints);
+}
+
+/* ---- one push -------------------------------------------------------------------------------- */
+
+static bool same_endpoints(const struct ws_fleet *f)
+{
+	bool same = f->push && f->n_chosen == f->n_urls;
+	for (size_t i = 0; same && i < f->n_urls; i++)
+		same = strcmp(f->urls[i], f->chosen[i]) == 0;
+	return same;
+}
+
+static void free_urls(const char **urls, size_t n)
+{
+	for (size_t i = 0; urls && i < n; i++)
+		free((void *)(uintptr_t)urls[i]);
+	free(urls);
+}
+
+/* Opens a push to the chosen endpoints, unless it is open. It outlives the caller's list. */
+static int open_push(struct ws_fleet *f, struct ws_err *err)
+{
+	struct ws_push_opts o = f->opts.push;
+	struct ws_push *old = f->push;
+	if (same_endpoints(f))
+		return 0;
+	const char **urls = calloc(f->n_chosen + 1, sizeof *urls);
+	size_t n = 0;
+	while (urls && n < f->n_chosen && (urls[n] = strdup(f->chosen[n])))
+		n++;
+	if (!urls || n < f->n_chosen) {
+		free_urls(urls, n);
+		return ws_oom(err);
+	}
+	o.endpoints = urls;
+	o.n_endpoints = n;
+	f->push = NULL;
+	const int rc = ws_push_reopen(old, &o, &f->push, err);
+	free_urls(f->urls, f->n_urls); /* `old` is closed */
+	f->urls = urls;
+	f->n_urls = n;
+	return rc;
+}
+
+static void add_times(struct ws_fleet *f, const struct ws_ev_end *end)
+{
+	int64_t ns[WS_PHASE_COUNT];
+	const int64_t total = f->sum.total_ns + end->total_ns;
+	const uint64_t wire = f->sum.wire_bytes + end->wire_bytes;
+	memcpy(ns, f->sum.ns, sizeof ns);
+	f->sum = *end;
+	f->sum.wire_bytes = wire;
+	f->sum.total_ns = total;
+	for (int i = 0; i < WS_PHASE_COUNT; i++)
+		f->sum.ns[i] = ns[i] + end->ns[i];
+}
+
+/* Runs a push to the chosen endpoints, and keeps its results. */
+static int run_push(struct ws_fleet *f, const struct ws_push_source *source, struct ws_err *err)
+{
+	struct ws_ev_end end;
+	if (open_push(f, err))
+		return -1;
+	ws_push_set_deadline(f->push, f->until);
+	const int rc = ws_push_run(f->push, source, &end, err);
+	f->asleep = ws_push_asleep(f->push);
+	add_times(f, &end);
+	for (size_t k = 0; k < end.n_endpoints && k < f->n_chosen; k++) {
+		struct member *m = &f->members[f->index[k]];
+		m->result = end.endpoints[k];
+		set_message(m, m->result.message ? m->result.message : "");
+		m->fate = PUSHED;
+	}
+	return rc;
+}
+
+/* ---- those that cannot be reached ------------------------------------------------------------ */
+
+static struct ws_fleet_look_opts look_opts(const struct ws_fleet *f, const char *const *urls,
+                                           size_t n)
+{
+	const struct ws_push_opts *o = &f->opts.push;
+	const int64_t ns = o->connect_ns > 0 ? o->connect_ns : WS_PUSH_CONNECT_NS;
+	return (struct ws_fleet_look_opts){
+		.http = f->http, .endpoints = urls, .n_endpoints = n, .lineage = o->lineage,
+		.until = ws_deadline_min(f->until, ws_deadline_in(ns)), .cancel = o->cancel,
+	};
+}
+
+/* Does this failure come from an endpoint that is gone? Others may be found by it, too. */
+static bool may_be_gone(const struct ws_err *why)
+{
+	return why->code == WS_EREACH || why->code == WS_ETIMEOUT || why->code == WS_EDATA ||
+	       why->code == WS_EPARTIAL || why->code == WS_EREFUSED;
+}
+
+/* After a failed push: leaves out the endpoints that do not answer any more, and the one that the
+ * failure names because it did not. *any: there was one. -1: too few are left. */
+static int leave_out_gone(struct ws_fleet *f, const struct ws_err *why, bool *any,
+                          struct ws_err *err)
+{
+	struct ws_fleet_view *views = calloc(f->n_chosen + 1, sizeof *views);
+	const struct ws_fleet_look_opts o = look_opts(f, f->chosen, f->n_chosen);
+	int rc = views ? ws_fleet_look(&o, views, err) : ws_oom(err);
+	*any = false;
+	for (size_t k = 0; rc == 0 && k < f->n_chosen; k++) {
+		struct member *m = &f->members[f->index[k]];
+		const bool named = (why->code == WS_EREACH || why->code == WS_ETIMEOUT) &&
+		                   strcmp(why->endpoint, m->url) == 0;
+		if (views[k].ready != WS_READY_UNREACHED && !named)
+			continue;
+		*any = true;
+		rc = leave_out(f, m, views[k].ready == WS_READY_UNREACHED ? &views[k].err : why,
+		               err);
+	}
+	free(views);
+	return rc;
+}
+
+/* The others wait again. After something had changed they do so once only. */
+static bool may_retry(struct ws_fleet *f)
+{
+	bool changed = false;
+	for (size_t k = 0; k < f->n_chosen; k++)
+		changed |= f->members[f->index[k]].result.state != WS_UNTOUCHED;
+	if (changed && f->retried)
+		return false;
+	f->retried |= changed;
+	for (size_t k = 0; k < f->n_chosen; k++)
+		if (f->members[f->index[k]].fate == PUSHED)
+			f->members[f->index[k]].fate = WAITS;
+	return true;
+}
+
+/* Pushes to the members that wait; canaries: to those only. */
+static int push_step(struct ws_fleet *f, const struct ws_push_source *source, bool canaries,
+                     struct ws_err *err)
+{
+	while (choose(f, canaries)) {
+		struct ws_err why = WS_ERR_INIT;
+		bool any = false;
+		if (run_push(f, source, &why) == 0)
+			return 0;
+		if (f->opts.min_endpoints && may_be_gone(&why) &&
+		    !ws_cancelled(f->opts.push.cancel) &&
+		    leave_out_gone(f, &why, &any, err))
+			return -1;
+		if (!any || !may_retry(f)) {
+			*err = why;
+			return -1;
+		}
+	}
+	return 0;
+}
+
+/* ---- those that have the weights ------------------------------------------------------------- */
+
+/* Without the version that the source may have, from its line. */
+static const char *version_of(const struct ws_fleet *f, const struct ws_push_source *s)
+{
+	return s->weight_version ? s->weight_version : f->opts.push.weight_version;
+}
+
+static bool lacks(enum ws_ready ready)
+{
+	return ready != WS_READY && ready != WS_READY_PAUSED && ready != WS_READY_UNHEALTHY;
+}
+
+static int judge(struct ws_fleet *f, struct member *m, const struct ws_fleet_view *v,
+                 struct ws_err *err)
+{
+	if (v->ready == WS_READY_UNREACHED && f->opts.min_endpoints)
+		return leave_out(f, m, &v->err, err);
+	if (v->ready == WS_READY_UNREACHED) {
+		*err = v->err;
+		return ws_err_where(err, NULL, m->url);
+	}
+	const bool stale = lacks(v->ready);
+	emit(f, &(struct ws_event){ .type = WS_EV_STALE,
+	                            .stale = { .url = m->url, .stale = stale, .why = v->why } });
+	if (v->ready == WS_READY_PAUSED || v->ready == WS_READY_BYTES)
+		warn(f, m->url, v->why);
+	if (stale)
+		return 0;
+	m->fate = CURRENT;
+	m->result.ok = m->result.current = true;
+	set_message(m, v->why);
+	return 0;
+}
+
+static int look(struct ws_fleet *f, struct ws_fleet_look_opts *o, struct ws_err *err)
+{
+	struct ws_fleet_view *views = calloc(f->n + 1, sizeof *views);
+	int rc = views ? ws_fleet_look(o, views, err) : ws_oom(err);
+	for (size_t i = 0; rc == 0 && i < f->n; i++)
+		rc = judge(f, &f->members[i], &views[i], err);
+	free(views);
+	return rc;
+}
+
+/* The checksums are those of the tensors as a push sends them. */
+static int look_with_proof(struct ws_fleet *f, struct ws_fleet_look_opts *o,
+                           const struct ws_push_source *s, struct ws_err *err)
+{
+	const struct ws_push_opts *p = &f->opts.push;
+	struct ws_transform_opts transform = { 0 };
+	const struct ws_input_opts input = {
+		.paths = s->paths, .n_paths = s->n_paths, .map = p->map, .config = p->config,
+		.sharded_tp = p->sharded_tp, .sharded_ep = p->sharded_ep,
+		.memory = &ws_memory_cuda, .cancel = p->cancel,
+		.transform = p->transform ? &transform : NULL,
+	};
+	struct ws_input in;
+	if (p->transform)
+		transform = *p->transform;
+	if (ws_input_open(&input, &in, err))
+		return -1;
+	const struct ws_verify_opts proof = {
+		.input = &in,
+		.include = p->include, .n_include = p->n_include,
+		.exclude = p->exclude, .n_exclude = p->n_exclude,
+		.min_coverage = p->min_coverage, .state_dir = p->state_dir,
+		.api_key = p->api_key, .ca_file = p->ca_file, .connect_ns = p->connect_ns,
+		.timeout_ns = f->until == WS_FOREVER ? 0 : ws_deadline_left(f->until) + 1,
+		.log = p->log, .cancel = p->cancel,
+	};
+	o->proof = &proof;
+	const int rc = look(f, o, err);
+	o->proof = NULL;
+	ws_input_close(&in);
+	return rc;
+}
+
+static int find_stale(struct ws_fleet *f, const struct ws_push_source *s, struct ws_err *err)
+{
+	const int64_t since = ws_now_ns();
+	const char *version = version_of(f, s);
+	const bool proof = f->opts.push.verify == WS_VERIFY_HASH;
+	int rc;
+	for (size_t i = 0; i < f->n; i++)
+		f->chosen[i] = f->members[i].url;
+	struct ws_fleet_look_opts o = look_opts(f, f->chosen, f->n);
+	o.weight_version = version;
+	o.state_dir = f->opts.push.state_dir;
+	if (!version && !proof)
+		rc = ws_err_set(err, WS_EUSAGE, "{only_stale} needs {weight_version} or {verify} "
+		                "hash: nothing else tells who has which weights");
+	else
+		rc = proof ? look_with_proof(f, &o, s, err) : look(f, &o, err);
+	if (rc)
+		ws_err_where(err, ws_phase_name(WS_PHASE_CONNECT), NULL);
+	f->sum.ns[WS_PHASE_CONNECT] += ws_now_ns() - since;
+	f->sum.total_ns += ws_now_ns() - since;
+	return rc;
+}
+
+/* ---- canaries -------------------------------------------------------------------------------- */
+
+/* The first endpoints of the list that were reached, whether they lack the weights or not: were it
+ * the first stale ones, a loop would choose others after each check that failed. */
+static void mark_canaries(struct ws_fleet *f)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < f->n && n < f->opts.canaries; i++) {
+		const bool in = f->members[i].fate == WAITS || f->members[i].fate == CURRENT;
+		f->members[i].canary = in;
+		n += in;
+	}
+}
+
+/* The canaries that have the weights now. */
+static size_t choose_canaries(struct ws_fleet *f)
+{
+	f->n_chosen = 0;
+	for (size_t i = 0; i < f->n; i++) {
+		const struct member *m = &f->members[i];
+		if (!m->canary || (m->fate != CURRENT && m->fate != PUSHED))
+			continue;
+		f->chosen[f->n_chosen] = m->url;
+		f->index[f->n_chosen++] = i;
+	}
+	return f->n_chosen;
+}
+
+/* A canary that was restarted during the check may have served other weights. */
+static int check_kept(struct ws_fleet *f, const char *version, struct ws_err *err)
+{
+	struct ws_fleet_view *views = calloc(f->n_chosen + 1, sizeof *views);
+	struct ws_fleet_look_opts o = look_opts(f, f->chosen, f->n_chosen);
+	o.weight_version = version;
+	o.state_dir = f->opts.push.state_dir;
+	int rc = views ? ws_fleet_look(&o, views, err) : ws_oom(err);
+	for (size_t k = 0; rc == 0 && k < f->n_chosen; k++)
+		if (views[k].ready == WS_READY_UNREACHED || lacks(views[k].ready)) {
+			rc = ws_err_set(err, WS_EMISMATCH, "%s has lost the weights during the "
+			                "check: %s", views[k].url, views[k].why);
+			ws_err_where(err, NULL, views[k].url);
+		}
+	free(views);
+	return rc;
+}
+
+static int check_canaries(struct ws_fleet *f, const char *version, struct ws_err *err)
+{
+	const int64_t since = ws_now_ns();
+	const size_t n = choose_canaries(f);
+	int rc = n ? 0 : ws_err_set(err, WS_EREACH, "no canary is left");
+	if (!rc)
+		rc = f->opts.check(f->opts.check_ctx, f->chosen, n, version, f->until, err);
+	if (!rc)
+		rc = check_kept(f, version, err);
+	const int64_t ns = ws_now_ns() - since;
+	emit(f, &(struct ws_event){ .type = WS_EV_CANARY,
+	                            .canary = { .urls = f->chosen, .n_urls = n, .ok = rc == 0,
+	                                        .why = rc ? err->msg : "", .ns = ns } });
+	f->sum.ns[WS_PHASE_VERIFY] += ns;
+	f->sum.total_ns += ns;
+	for (size_t i = 0; rc && i < f->n; i++)
+		if (f->members[i].fate == WAITS)
+			set_message(&f->members[i], "not pushed: the canary check failed");
+	return rc;
+}
+
+static int push_canaries(struct ws_fleet *f, const struct ws_push_source *source,
+                         struct ws_err *err)
+{
+	mark_canaries(f);
+	if (!f->opts.canaries || f->opts.push.dry_run || !choose(f, false))
+		return 0;
+	return push_step(f, source, true, err) ? -1 : check_canaries(f, version_of(f, source), err);
+}
+
+/* ---- a run ----------------------------------------------------------------------------------- */
+
+static void begin(struct ws_fleet *f, const struct ws_push_source *s)
+{
+	const int64_t most = f->opts.push.timeout_ns;
+	f->until = most > 0 ? ws_deadline_in(most) : WS_FOREVER;
+	f->retried = false;
+	f->asleep = WS_ASLEEP_PENDING;
+	f->failure = (struct ws_err)WS_ERR_INIT;
+	f->sum = (struct ws_ev_end){
+		.source = s->n_paths ? s->paths[0] : "",
+		.weight_version = version_of(f, s),
+		.verify = f->opts.push.verify == WS_VERIFY_HASH  ? "hash" :
+		          f->opts.push.verify == WS_VERIFY_NAMES ? "names" :
+		                                                   "none",
+		.dry_run = f->opts.push.dry_run,
+	};
+	for (size_t i = 0; i < f->n; i++) {
+		struct member *m = &f->members[i];
+		*m = (struct member){ .url = m->url };
+		m->result = (struct ws_ev_endpoint_result){ .url = m->url, .message = m->message };
+	}
+}
+
+/* Endpoints that were lost in a transfer are partial, although the others have the weights. */
+static int check_lost(const struct ws_fleet *f, struct ws_err *err)
+{
+	size_t lost = 0;
+	for (size_t i = 0; i < f->n; i++) {
+		const struct member *m = &f->members[i];
+		if (m->fate != LOST)
+			continue;
+		if (!lost++)
+			ws_err_set(err, WS_EPARTIAL, "%s was lost in the transfer: %s", m->url,
+			           m->message);
+		ws_err_where(err, NULL, m->url);
+	}
+	if (lost > 1)
+		ws_err_wrap(err, "%zu endpoints", lost);
+	return lost ? -1 : 0;
+}
+
+static void end_run(struct ws_fleet *f, int rc, struct ws_ev_end *result)
+{
+	for (size_t i = 0; i < f->n; i++) {
+		struct member *m = &f->members[i];
+		m->result.url = m->url;
+		m->result.message = m->message;
+		f->results[i] = m->result;
+	}
+	f->sum.ok = rc == 0;
+	f->sum.err = rc ? &f->failure : NULL;
+	f->sum.endpoints = f->results;
+	f->sum.n_endpoints = f->n;
+	*result = f->sum;
+}
+
+static int run_steps(struct ws_fleet *f, const struct ws_push_source *source, struct ws_err *err)
+{
+	if (f->opts.only_stale && find_stale(f, source, err))
+		return -1;
+	return push_canaries(f, source, err) || push_step(f, source, false, err) ||
+	                       check_lost(f, err) ?
+	               -1 :
+	               0;
+}
+
+int ws_fleet_run(struct ws_fleet *f, const struct ws_push_source *source, struct ws_ev_end *result,
+                 struct ws_err *err)
+{
+	begin(f, source);
+	if (is_plain(f)) { /* also with several senders, and without endpoints */
+		choose(f, false);
+		if (open_push(f, err)) {
+			f->failure = *err;
+			end_run(f, -1, result);
+			return -1;
+		}
+		const int rc = ws_push_run(f->push, source, result, err);
+		f->asleep = ws_push_asleep(f->push);
+		return rc;
+	}
+	const int rc = run_steps(f, source, &f->failure);
+	end_run(f, rc, result);
+	if (rc && err)
+		*err = f->failure;
+	return rc;
+}
+
+/* ---- open and close -------------------------------------------------------------------------- */
+
+static int check_opts(const struct ws_fleet_opts *o, struct ws_err *err)
+{
+	const char *special = o->only_stale    ? "{only_stale}" :
+	                      o->min_endpoints ? "{min_endpoints}" :
+	                      o->canaries      ? "{canaries}" :
+	                                         NULL;
+	if (special && (o->push.stage || o->push.write_dir || o->push.senders))
+		return ws_err_set(err, WS_EUSAGE, "%s takes no %s", special,
+		                  o->push.stage     ? "{stage}" :
+		                  o->push.write_dir ? "{write_dir}" :
+		                                      "{sender}");
+	if (o->min_endpoints > o->push.n_endpoints)
+		return ws_err_set(err, WS_EUSAGE,
+		                  "{min_endpoints} %zu, and there are %zu endpoints",
+		                  o->min_endpoints, o->push.n_endpoints);
+	return 0;
+}
+
+int ws_fleet_open(const struct ws_fleet_opts *opts, struct ws_fleet **out, struct ws_err *err)
+{
+	if (check_opts(opts, err))
+		return -1;
+	struct ws_fleet *f = calloc(1, sizeof *f);
+	if (!f)
+		return ws_oom(err);
+	const struct ws_client_opts client = { .api_key = opts->push.api_key,
+		                               .ca_file = opts->push.ca_file,
+		                               .connect_ns = opts->push.connect_ns,
+		                               .log = opts->push.log, .trace = opts->push.trace };
+	f->opts = *opts;
+	if (ws_fleet_set_endpoints(f, opts->push.endpoints, opts->push.n_endpoints, err) ||
+	    (!is_plain(f) && ws_client_open(&client, &f->http, err))) {
+		ws_fleet_close(f);
+		return -1;
+	}
+	choose(f, false);
+	/* Mistakes in the options are found now, as without a fleet. */
+	if (open_push(f, err)) {
+		ws_fleet_close(f);
+		return -1;
+	}
+	*out = f;
+	return 0;
+}
+
+enum ws_asleep ws_fleet_asleep(const struct ws_fleet *f)
+{
+	return f->asleep;
+}
+
+void ws_fleet_finish(struct ws_fleet *f, struct ws_ev_end *result)
+{
+	if (f->push)
+		ws_push_finish(f->push, result);
+}
+
+void ws_fleet_close(struct ws_fleet *f)
+{
+	if (!f)
+		return;
+	ws_push_close(f->push);
+	free_urls(f->urls, f->n_urls);
+	ws_client_close(f->http);
+	free_members(f);
+	free(f);
+}
