@@ -45,3 +45,248 @@ cut() {
 	expect_status 0
 	expect_journal "$url" 's["paused"]' False
 }
+
+# endpoints N: their URLs in ${urls[@]}, the options in ${to[@]}.
+endpoints() {
+	urls=() to=()
+	local i
+	for ((i = 0; i < $1; i++)); do
+		endpoint "e$i"
+		urls+=("$url") to+=(-e "$url")
+	done
+}
+
+fleet() { try wsync-push small.safetensors "${to[@]}" --weight-version "$@" --json; }
+
+# expect_fed URL...: those that the push sent something to.
+expect_fed() {
+	local i got
+	got=$(json '" ".join(e["url"] for e in lines[-1]["endpoints"] if e["ok"] and not e["current"])')
+	[ "$got" = "$*" ] || explain "expected that $* were fed, not $got"
+	documented wsync-push <<<"$out"
+}
+
+documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" "$1"; }
+
+@test "only those that lack the version get the weights" {
+	endpoints 3
+	fleet 5 --only-stale
+	expect_fed "${urls[@]}"
+	fleet 5 --only-stale
+	expect_status 0
+	expect_fed
+	# A source that nobody lacks is not even read.
+	try wsync-push nowhere.safetensors "${to[@]}" --weight-version 5 --only-stale
+	expect_status 0
+	expect_out "all 3 endpoints have weight version 5"
+	curl -sS -d '{"new_version":"default"}' "${urls[1]}/update_weight_version" >/dev/null
+	fleet 5 --only-stale
+	expect_fed "${urls[1]}"
+	expect_journal "${urls[0]}" 'paths.count("/pause_generation")' 1
+	expect_json '[l["stale"] for l in lines if l["type"] == "stale"]' '[False, True, False]'
+}
+
+@test "with checksums also those that have the version and other bytes" {
+	endpoints 2
+	fleet 5
+	safetensors other.safetensors {a,b,c,d,e,f}.weight:F32:64,16 --seed 2
+	try wsync-push other.safetensors -e "${urls[1]}" --weight-version 5
+	expect_status 0
+	fleet 5 --only-stale
+	expect_fed
+	fleet 5 --only-stale --verify hash
+	expect_status 0
+	expect_fed "${urls[1]}"
+	err_has "it has weight version 5, but other bytes"
+	fleet 5 --only-stale --verify hash
+	expect_fed
+	# the bytes alone
+	try wsync-push small.safetensors "${to[@]}" --only-stale --verify hash
+	expect_out "all 2 endpoints have these weights, verified by hash"
+}
+
+@test "an endpoint that a killed push has paused is stale, although its version is right" {
+	endpoint e --fault slow:continue_generation:1 --fault-delay 60s
+	to=(-e "$url") urls=("$url")
+	start cut wsync-push small.safetensors -e "$url" --weight-version 5
+	eventually requested /continue_generation 1
+	kill -KILL "$pid"
+	finished cut 137
+	try wsync-ctl ready -e "$url" --weight-version 5 --json
+	expect_status 1
+	expect_json '[l["reason"] for l in lines if l["type"] == "endpoint"]' "['held']"
+	fleet 5 --only-stale
+	expect_fed "$url"
+	expect_journal "$url" 's["paused"]' False
+	try wsync-ctl ready -e "$url" --weight-version 5
+	expect_status 0
+}
+
+@test "what cannot be reached is left out if enough are left" {
+	endpoints 3
+	kill -KILL "$pid"
+	gone=${urls[2]}
+	fleet 5
+	expect_status 4
+	for options in "" --only-stale; do
+		fleet $((++v + 5)) --min-endpoints 2 $options
+		expect_status 0
+		expect_fed "${urls[0]}" "${urls[1]}"
+		expect_json '[(e["left_out"], e["state"]) for e in lines[-1]["endpoints"]][2]' \
+			"(True, 'untouched')"
+		fleet $((++v + 5)) --min-endpoints 3 $options
+		expect_status 4
+		err_has "2 of 3 endpoints are left, fewer than --min-endpoints 3"
+	done
+	expect_journal "${urls[0]}" 's["paused"], s["weight_version"]' "(False, '8')"
+	fleet 9 --min-endpoints 4
+	expect_status 2
+}
+
+@test "after a loss in the transfer the rest starts over once" {
+	endpoints 2
+	endpoint dies --fault die:update_weights_from_distributed:3
+	to+=(-e "$url")
+	fleet 5 --min-endpoints 2 --bucket-size 4KiB
+	expect_status 9
+	err_has "$url was lost in the transfer"
+	expect_json '[(e["ok"], e["state"], e["left_out"]) for e in lines[-1]["endpoints"]]' \
+		"[(True, 'committed', False), (True, 'committed', False), (False, 'partial', True)]"
+	for url in "${urls[@]}"; do
+		expect_journal "$url" 's["paused"], s["weight_version"]' "(False, '5')"
+	done
+}
+
+@test "the check of the canaries decides about the rest" {
+	endpoints 3
+	# shellcheck disable=SC2016 # for the shell of the check
+	fleet 5 --canary 1 --canary-check 'echo "$WSYNC_ENDPOINTS at $WSYNC_VERSION"; exit 7'
+	expect_status 1
+	err_has "${urls[0]} at 5"
+	err_has "the canary check failed: exit status 7"
+	expect_fed "${urls[0]}"
+	expect_json '[(l["endpoints"], l["ok"]) for l in lines if l["type"] == "canary"]' \
+		"[(['${urls[0]}'], False)]"
+	expect_journal "${urls[1]}" 's["weight_version"], paths.count("/pause_generation")' "('default', 0)"
+	# A loop asks the same endpoint again, and not the next one.
+	fleet 5 --canary 1 --canary-check false --only-stale
+	expect_status 1
+	expect_fed
+	fleet 5 --canary 1 --canary-check 'sleep 300 & wait' --canary-timeout 200ms --only-stale
+	expect_status 1
+	err_has "the canary check did not end within 200 ms"
+	fleet 5 --canary 1 --canary-check 'touch checked' --only-stale
+	expect_status 0
+	expect_fed "${urls[1]}" "${urls[2]}"
+	test -e checked && rm checked
+	fleet 5 --canary 1 --canary-check 'touch checked' --only-stale
+	expect_status 0
+	! test -e checked || explain "nobody lacked the weights"
+	try wsync-push small.safetensors "${to[@]}" --canary 1
+	expect_status 2
+}
+
+@test "a signal reaches the check, and what it has started" {
+	endpoints 2
+	start cut wsync-push small.safetensors "${to[@]}" --weight-version 5 --canary 1 --canary-check \
+		'trap "touch told; exit 3" TERM; touch begun; sleep 300 & echo $! >child; wait'
+	eventually test -e begun
+	eventually test -s child
+	kill "$pid"
+	finished cut 143
+	test -e told
+	! kill -0 "$(<child)" || explain "the child of the check still runs"
+	expect_journal "${urls[1]}" 's["weight_version"], s["paused"]' "('default', False)"
+}
+
+@test "a canary that loses the weights during the check fails it" {
+	endpoints 2
+	fleet 5 --canary 1 --canary-check "curl -sS -d '{\"new_version\":\"old\"}' \
+\$WSYNC_ENDPOINTS/update_weight_version >&2"
+	expect_status 1
+	err_has "${urls[0]} has lost the weights during the check: it has weight version old, and not 5"
+	expect_journal "${urls[1]}" 's["weight_version"]' default
+}
+
+@test "ready says yes for the right version only, and wait waits for it" {
+	endpoints 2
+	try wsync-ctl ready "${to[@]}"
+	expect_status 0
+	try wsync-ctl ready "${to[@]}" --weight-version 5
+	expect_status 1
+	err_has "0 of 2 endpoints are ready, 2 are needed: ${urls[0]}: it has weight version default"
+	start waits wsync-ctl wait "${to[@]}" --weight-version 5 --json
+	try wsync-ctl wait "${to[@]}" --weight-version 5 -t 100ms
+	expect_status 10
+	try wsync-push small.safetensors -e "${urls[0]}" --weight-version 5
+	try wsync-ctl ready "${to[@]}" --weight-version 5 --min-endpoints 1
+	expect_status 0
+	try wsync-push small.safetensors -e "${urls[1]}" --weight-version 5
+	finished waits 0
+	documented wsync-ctl <<<"$out"
+	try wsync-ctl ready "${to[@]}" small.safetensors --verify hash
+	expect_status 0
+	safetensors other.safetensors {a,b,c,d,e,f}.weight:F32:64,16 --seed 2
+	try wsync-ctl ready "${to[@]}" other.safetensors --verify hash --weight-version 5 --json
+	expect_status 1
+	expect_json '[l["reason"] for l in lines if l["type"] == "endpoint"]' "['bytes', 'bytes']"
+	try wsync-ctl ready "${to[@]}" --verify hash
+	expect_status 2
+}
+
+@test "a server that reports a pause is not ready" {
+	for lineage in session vllm-0.33; do
+		endpoint "$lineage" --lineage "$lineage"
+		try wsync-ctl ready -e "$url"
+		expect_status 0
+		try wsync-ctl pause -e "$url"
+		try wsync-ctl ready -e "$url"
+		expect_status 1
+		err_has "it is paused"
+	done
+}
+
+@test "status shows the fleet" {
+	endpoints 2
+	wsync-register add "${urls[0]}" --pool actors >/dev/null
+	wsync-register add "${urls[1]}" >/dev/null
+	try wsync-push small.safetensors --pool actors --weight-version 5 --verify hash
+	kill -KILL "$pid"
+	try wsync-ctl status --json
+	expect_status 0
+	documented wsync-ctl <<<"$out"
+	expect_json '[(l["pool"], l["ready"], l["reason"], l["weight_version"], (l["last_push"] or {}).get("coverage")) for l in lines if l["type"] == "endpoint"]' \
+		"[('actors', True, None, '5', 100), ('default', False, 'unreached', None, None)]"
+	expect_json 'lines[-2]["ready"], lines[-2]["endpoints"]' '(1, 2)'
+	COLUMNS=200 try wsync-ctl status
+	out_has "1 of 2 endpoints ready; weight version 5: 1"
+	start watch wsync-ctl status --watch --json
+	shows() { [ "$(grep -c '"status"' watch.out)" -ge 2 ]; }
+	eventually shows
+	kill "$pid"
+	finished watch 143
+}
+
+@test "lines follow the registry, and --no-follow keeps the endpoints" {
+	endpoints 2
+	wsync-register add "${urls[0]}" >/dev/null
+	for follow in "" --no-follow; do
+		rm -f sources && mkfifo sources
+		start lines bash -c "exec wsync-push --stdin --json $follow <sources"
+		exec 7>sources
+		echo small.safetensors >&7
+		results() { [ "$(grep -c '"result"' lines.out)" -ge "$1" ]; }
+		eventually results 1
+		wsync-register add "${urls[1]}" >/dev/null
+		echo small.safetensors >&7
+		eventually results 2
+		exec 7>&-
+		finished lines 0
+		wsync-register remove "${urls[1]}" >/dev/null
+		expect_json '[len(l["endpoints"]) for l in lines if l["type"] == "result"]' \
+			"[1, $([ "$follow" ] && echo 1 || echo 2)]"
+	done
+	wsync-register remove "${urls[0]}" >/dev/null
+	try wsync-push --stdin
+	expect_status 2
+}

@@ -116,10 +116,10 @@ def python_of(version):
 
 
 class Server:
-    def __init__(self, version, model=None, tp=1):
+    def __init__(self, version, model=None, tp=1, url=None):
         python, env = python_of(version)
         self.version, self.new = version, version.startswith("0.5.")
-        self.url = "http://127.0.0.1:%d" % lib.free_port()
+        self.url = url or "http://127.0.0.1:%d" % lib.free_port()
         self.log = open(lib.scratch("sglang-%s-%s.err" % (version, self.url.rsplit(":", 1)[1])),
                         "w+")
         env["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(str(i) for i in range(tp))
