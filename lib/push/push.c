@@ -57,7 +57,8 @@ static int get_ready(struct ws_push *p, const struct ws_push_source *s, struct w
 	if (push_legal(p, err) || push_check_plan(p, err) || push_check_fp8(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_VERIFY);
-	return push_verify_can(p, err) || push_names(p, err) || push_values_begin(p, err) ||
+	return push_verify_can(p, err) || push_names(p, err) || push_label_begin(p, err) ||
+	                       push_values_begin(p, err) ||
 	                       take_step(p, PUSH_STEP_PREPARE, err) || push_leader_share(p, err) ?
 	               -1 :
 	               0;

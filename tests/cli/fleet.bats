@@ -100,6 +100,12 @@ documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-
 	err_has "it has weight version 5, but other bytes"
 	fleet 5 --only-stale --verify hash
 	expect_fed
+	# A push to all tells it, too.
+	fleet 5 --verify hash
+	err_lacks "other bytes"
+	try wsync-push other.safetensors "${to[@]}" --weight-version 5 --verify hash
+	err_has "it had weight version 5 before this push, but other bytes"
+	fleet 5
 	# the bytes alone
 	try wsync-push small.safetensors "${to[@]}" --only-stale --verify hash
 	expect_out "all 2 endpoints have these weights, verified by hash"

@@ -16,6 +16,8 @@ struct push_checks {
 	struct ws_name_check_run names; /* of all endpoints together (push_names.c) */
 	struct ws_hashes hashes; /* push_verify.c: of what wsync-endpoint has */
 	struct ws_prover *prover; /* push_verify.c: of what other servers have; NULL: none */
+	/* push_label.c: of each endpoint, from before the push; NULL: none */
+	struct ws_checksums *before;
 	struct ws_job values;    /* scans for NaN and Inf in the background (push_values.c) */
 	struct ws_cancel stop_values;
 	bool on_values;
@@ -52,7 +54,18 @@ int push_values_begin(struct ws_push *p, struct ws_err *err); /* in the backgrou
 int push_values(struct ws_push *p, struct ws_err *err);       /* waits for the result */
 void push_values_end(struct ws_push *p);                      /* cancels the rest */
 
+/* ---- push_label.c: was the weight version that of other bytes? ---- */
+
+/* Asks endpoints that have the version of this push for their checksums. */
+int push_label_begin(struct ws_push *p, struct ws_err *err);
+/* Warns if they were different. */
+void push_label_compare(struct ws_push *p, size_t i, const struct ws_checksums *now);
+void push_label_end(struct ws_push *p);
+
 /* ---- push_verify.c: --verify hash, and the weight version ---- */
+
+/* Some layers may have no values now: then a request for checksums fails. */
+bool push_may_lack_values(const struct ws_push *p, size_t i);
 
 int push_hash_begin(struct ws_push *p, struct ws_err *err); /* in the background */
 int push_hash_wait(struct ws_push *p, ws_deadline until, struct ws_err *err);

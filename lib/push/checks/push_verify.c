@@ -47,6 +47,7 @@ void push_hash_end(struct ws_push *p)
 	ws_hashes_end(&p->checks.hashes);
 	ws_prover_close(p->checks.prover);
 	p->checks.prover = NULL;
+	push_label_end(p);
 }
 
 /* Does this push send everything that a server has? */
@@ -124,7 +125,7 @@ static int add_server(struct ws_push *p, size_t i, struct ws_err *err)
 }
 
 /* A failed update leaves a vLLM paused, and some layers without values: a checksum then fails. */
-static bool may_lack_values(const struct ws_push *p, size_t i)
+bool push_may_lack_values(const struct ws_push *p, size_t i)
 {
 	const struct push_endpoint *e = &p->to.endpoints[i];
 	return was_asleep(p, i) ||
@@ -142,7 +143,7 @@ static int check_endpoint(struct ws_push *p, size_t i, struct ws_err *err)
 	struct ws_checksums sums = { 0 };
 	struct ws_err said = WS_ERR_INIT;
 	int rc;
-	if (may_lack_values(p, i)) {
+	if (push_may_lack_values(p, i)) {
 		rc = add_server(p, i, &said);
 		if (rc && said.code != WS_EREFUSED)
 			*err = said;
@@ -228,6 +229,8 @@ int push_verify(struct ws_push *p, struct ws_err *err)
 	for (size_t i = 0; i < n; i++) {
 		struct ws_err e = p->to.errs[i];
 		push_note_failure(p, i, &e);
+		if (e.code == WS_OK)
+			push_label_compare(p, i, &sums[i]);
 		if (e.code == WS_OK && compare_endpoint(p, i, &sums[i], &e) == 0)
 			continue;
 		ws_err_where(&e, NULL, p->to.endpoints[i].url);
