@@ -124,7 +124,7 @@ int ctl_follow(struct ctl_job *job, struct ws_err *err)
 	struct targets now = { 0 };
 	if (cfg.common.endpoints.n)
 		return 0;
-	const int rc = targets_find(&now, &cfg.common, false, job->ui, err);
+	const int rc = targets_find_urls(&now, &cfg.common, true, err);
 	if (!rc)
 		targets_swap_urls(&job->to, &now);
 	targets_free(&now);
@@ -145,9 +145,12 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 	const bool recorded = args->command->run == ctl_repair ||
 	                      args->command->run == ctl_complete ||
 	                      args->command->run == ctl_discard;
+	/* The first server may be registered while it runs. */
+	const bool follows = args->command->run == ctl_wait ||
+	                     (args->command->run == ctl_status && cfg.watch);
 	const bool all = recorded && !cfg.common.endpoints.n && !cfg.common.pool;
 	int rc = all ? targets_read_key(&job.to, &cfg.common, ui, err)
-	             : targets_find(&job.to, &cfg.common, false, ui, err);
+	             : targets_find(&job.to, &cfg.common, follows, ui, err);
 	if (!rc)
 		rc = targets_connect(&job.to, &cfg.common, ui, err);
 	if (!rc)

@@ -43,7 +43,6 @@ static struct {
 } cfg = {
 	.pushing = PUSHING_DEFAULTS,
 	.common.connect_ns = WS_PUSH_CONNECT_NS,
-	.canary.timeout_ns = 600 * WS_NS_PER_S,
 };
 
 static struct {
@@ -308,12 +307,12 @@ static bool split_line(char **path, char **version, char **asleep)
 }
 
 /* Reads the registry again: new endpoints join, and removed ones leave. Not with --endpoint. */
-static int follow(struct ws_fleet *f, struct targets *targets, struct ui *ui, struct ws_err *err)
+static int follow(struct ws_fleet *f, struct targets *targets, struct ws_err *err)
 {
 	struct targets now = { 0 };
 	if (cfg.no_follow || cfg.common.endpoints.n || !targets->n)
 		return 0;
-	if (targets_find(&now, &cfg.common, false, ui, err) ||
+	if (targets_find_urls(&now, &cfg.common, false, err) ||
 	    ws_fleet_set_endpoints(f, now.urls, now.n, err)) {
 		targets_free(&now);
 		return -1;
@@ -328,7 +327,7 @@ static int follow(struct ws_fleet *f, struct targets *targets, struct ui *ui, st
  * field: --asleep at first; after a line has recorded it, WS_MEMORY_RECORDED. Memory that no line
  * has recorded yet is added to the lists of later lines. If a record has contradicted it, a line
  * with "recorded" drops it. */
-static int push_line(struct ws_fleet *f, struct targets *targets, struct ui *ui, unsigned *asleep,
+static int push_line(struct ws_fleet *f, struct targets *targets, unsigned *asleep,
                      struct ws_ev_end *end, struct ws_ev_end *refused, struct ws_err *err)
 {
 	char *path, *version, *list;
@@ -337,7 +336,7 @@ static int push_line(struct ws_fleet *f, struct targets *targets, struct ui *ui,
 	end->source = NULL;
 	if (!split_line(&path, &version, &list))
 		return 0;
-	if ((list && parse_asleep(list, &listed, err)) || follow(f, targets, ui, err)) {
+	if ((list && parse_asleep(list, &listed, err)) || follow(f, targets, err)) {
 		refused->source = path;
 		return -1;
 	}
@@ -384,7 +383,7 @@ static int push_lines(struct ws_fleet *f, struct targets *targets, struct ui *ui
 		}
 		if (e.code)
 			refused.source = where;
-		if (e.code || push_line(f, targets, ui, &asleep, &end, &refused, &e)) {
+		if (e.code || push_line(f, targets, &asleep, &end, &refused, &e)) {
 			failed++;
 			code = e.code;
 		} else if (!end.source) {
@@ -513,6 +512,10 @@ static int check_usage(const struct opt_args *args)
 	if (cfg.stage && (cfg.from_stdin || cfg.asleep))
 		return opt_usage(&program, "--stage takes no %s",
 		                 cfg.from_stdin ? "--stdin" : "--asleep");
+	if (cfg.no_follow && (!cfg.from_stdin || cfg.common.endpoints.n))
+		return opt_usage(&program, "--no-follow is for --stdin with registered endpoints");
+	if (cfg.canary.timeout_ns && !cfg.canary.n)
+		return opt_usage(&program, "--canary-timeout needs --canary");
 	if (!cfg.canary.n != !cfg.canary.command)
 		return opt_usage(&program, "--canary and --canary-check need each other");
 	if (cfg.asleep & ~(unsigned)WS_MEMORY_RECORDED &&

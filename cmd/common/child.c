@@ -27,14 +27,14 @@ static int start(const struct child *c, pid_t *pid, struct ws_err *err)
 		posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
 	if (c->to_stderr)
 		posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
-	/* We may ignore signals that the child needs. */
-	sigset_t none, all;
+	/* We ignore these two (run.c). What our caller ignores, as nohup does, stays so. */
+	sigset_t none, ours;
 	sigemptyset(&none);
-	sigfillset(&all);
-	sigdelset(&all, SIGKILL);
-	sigdelset(&all, SIGSTOP);
+	sigemptyset(&ours);
+	sigaddset(&ours, SIGPIPE);
+	sigaddset(&ours, SIGXFSZ);
 	posix_spawnattr_setsigmask(&attr, &none);
-	posix_spawnattr_setsigdefault(&attr, &all);
+	posix_spawnattr_setsigdefault(&attr, &ours);
 	posix_spawnattr_setflags(&attr, (short)(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
 	                                        (c->group ? POSIX_SPAWN_SETPGROUP : 0)));
 	errno = posix_spawn(pid, c->program, &actions, &attr, c->words,
@@ -51,32 +51,43 @@ static bool tell(const struct child *c, pid_t pid, int signal)
 	return kill(c->group ? -pid : pid, signal) == 0;
 }
 
-static int wait_for(const struct child *c, pid_t pid, int *status)
+/* After the child of a group was told to end, what it has started gets time to end, too. */
+static void end_group(pid_t pid, ws_deadline end)
+{
+	while (kill(-pid, 0) == 0 && !ws_deadline_passed(end))
+		poll(NULL, 0, 20);
+	kill(-pid, SIGKILL);
+}
+
+static int wait_for(const struct child *c, pid_t pid, struct child_end *how)
 {
 	struct pollfd p = { .fd = ws_cancel_fd(&run_cancel), .events = POLLIN };
 	ws_deadline end = c->until == WS_FOREVER ? WS_FOREVER : c->until + c->grace_ns;
-	bool told = false, late = false;
+	bool told = false;
 	pid_t got;
-	while ((got = waitpid(pid, status, WNOHANG)) == 0 || (got < 0 && errno == EINTR)) {
+	how->late = false;
+	while ((got = waitpid(pid, &how->status, WNOHANG)) == 0 || (got < 0 && errno == EINTR)) {
 		if (ws_cancelled(&run_cancel) && !told) {
 			told = tell(c, pid, SIGTERM);
 			if (c->group)
 				end = ws_deadline_min(end, ws_deadline_in(c->grace_ns));
 		}
-		if (c->group && !late && ws_deadline_passed(c->until))
-			late = tell(c, pid, SIGTERM);
+		if (c->group && !how->late && ws_deadline_passed(c->until))
+			how->late = tell(c, pid, SIGTERM);
 		if (ws_deadline_passed(end))
 			tell(c, pid, SIGKILL);
 		poll(&p, told ? 0 : 1, 20);
 	}
+	if (c->group && (told || how->late))
+		end_group(pid, end);
 	return got == pid ? 0 : -1;
 }
 
-int child_run(const struct child *c, int *status, struct ws_err *err)
+int child_run(const struct child *c, struct child_end *how, struct ws_err *err)
 {
 	pid_t pid = 0;
 	outlet_settle(1000); /* it may print to the same terminal */
 	if (start(c, &pid, err))
 		return -1;
-	return wait_for(c, pid, status) ? ws_err_errno(err, "wait for %s", c->program) : 0;
+	return wait_for(c, pid, how) ? ws_err_errno(err, "wait for %s", c->program) : 0;
 }

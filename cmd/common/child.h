@@ -20,9 +20,15 @@ struct child {
 	int64_t grace_ns;         /* after SIGTERM or the deadline, until it is killed */
 };
 
+struct child_end {
+	int status;               /* as of waitpid(2) */
+	bool late;                /* it got SIGTERM at the deadline */
+};
+
 /* Its standard input is empty. If this program is cancelled, the child gets SIGTERM once; without
  * `group` it is then waited for without a limit, because it ends by itself. At the deadline it gets
- * SIGTERM if `group`, else it has a deadline of its own. 0: *status is as of waitpid(2). */
-int child_run(const struct child *c, int *status, struct ws_err *err);
+ * SIGTERM if `group`, else it has a deadline of its own. What is left of a group after
+ * grace_ns is killed. */
+int child_run(const struct child *c, struct child_end *how, struct ws_err *err);
 
 #endif

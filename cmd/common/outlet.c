@@ -532,6 +532,11 @@ static int check_stdout(int native)
 	return lost || native ? -1 : 0;
 }
 
+bool outlet_failed(void)
+{
+	return ferror(stdout) || atomic_load(&outlets[0].error);
+}
+
 int outlet_finish(void)
 {
 	static bool finished;

@@ -13,6 +13,7 @@
 #ifndef WSYNC_CMD_OUTLET_H
 #define WSYNC_CMD_OUTLET_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 /* Replaces stdout and stderr. Without threads they stay as they were, and block. The name is
@@ -36,6 +37,8 @@ FILE *outlet_stderr(void);
 
 /* Prints on stderr that a signal came, and ends all waits for readers. Async-signal-safe. */
 void outlet_interrupt(void);
+/* True once writing to stdout has failed: nobody reads what comes next. */
+bool outlet_failed(void);
 /* Waits at most ms until everything printed so far is written. Async-signal-safe. */
 void outlet_settle(int ms);
 

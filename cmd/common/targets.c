@@ -103,8 +103,8 @@ static int ask_registry(struct targets *t, const struct opt_common *common, bool
 	return rc;
 }
 
-int targets_find(struct targets *t, const struct opt_common *common, bool optional, struct ui *ui,
-                 struct ws_err *err)
+int targets_find_urls(struct targets *t, const struct opt_common *common, bool optional,
+                      struct ws_err *err)
 {
 	const struct opt_list *given = &common->endpoints;
 	*t = (struct targets){ 0 };
@@ -114,9 +114,15 @@ int targets_find(struct targets *t, const struct opt_common *common, bool option
 	if (given->n && common->pool)
 		return ws_err_set(err, WS_EUSAGE, "--pool: chooses among the registered endpoints, "
 		                  "but --endpoint names some already");
-	if (!given->n && ask_registry(t, common, optional, err))
-		return -1;
-	return targets_read_key(t, common, ui, err);
+	return given->n ? 0 : ask_registry(t, common, optional, err);
+}
+
+int targets_find(struct targets *t, const struct opt_common *common, bool optional, struct ui *ui,
+                 struct ws_err *err)
+{
+	return targets_find_urls(t, common, optional, err) || targets_read_key(t, common, ui, err) ?
+	               -1 :
+	               0;
 }
 
 int targets_connect(struct targets *t, const struct opt_common *common, const struct ui *ui,

@@ -29,6 +29,9 @@ struct targets {
  * is WS_EUSAGE unless optional. Warns about a key file that others can read. */
 int targets_find(struct targets *t, const struct opt_common *common, bool optional, struct ui *ui,
                  struct ws_err *err);
+/* The same without the key. */
+int targets_find_urls(struct targets *t, const struct opt_common *common, bool optional,
+                      struct ws_err *err);
 /* Finds only the key and the certificates, for a command that finds its endpoints
  * elsewhere. The caller zeroes *t. */
 int targets_read_key(struct targets *t, const struct opt_common *common, struct ui *ui,

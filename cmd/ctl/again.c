@@ -95,7 +95,7 @@ int again_run(const struct ctl_job *job, const struct ws_journal_record *rec,
               const char *const *urls, size_t n, int *status, struct ws_err *err)
 {
 	struct line l = { 0 };
-	int how = 0;
+	struct child_end end = { 0 };
 	if (!rec->directory || !rec->n_sources)
 		return ws_err_set(err, WS_EINPUT,
 		                  "process %lld was no wsync-push: it cannot be repeated from here",
@@ -107,7 +107,8 @@ int again_run(const struct ctl_job *job, const struct ws_journal_record *rec,
 		rc = child_run(&(struct child){ .program = l.program, .words = l.words,
 		                                .directory = rec->directory, .mute = job->ui->json,
 		                                .until = job->until, .grace_ns = GRACE_NS },
-		               &how, err);
+		               &end, err);
+	const int how = end.status;
 	free_line(&l);
 	if (rc)
 		return -1;

@@ -80,9 +80,9 @@ int ctl_follow(struct ctl_job *job, struct ws_err *err);
 /* ---- ready.c ---- */
 
 /* Looks at all endpoints; with a source among args at their bytes, too. The caller frees *views,
- * also after an error. */
-int ready_look(struct ctl_job *job, const struct opt_args *args, struct ws_fleet_view **views,
-               struct ws_err *err);
+ * also after an error. warns: about records that cannot be read. */
+int ready_look(struct ctl_job *job, const struct opt_args *args, bool warns,
+               struct ws_fleet_view **views, struct ws_err *err);
 /* Writes members of an endpoint's line. */
 void ready_put(struct ws_jw *w, const struct ws_fleet_view *v);
 enum ui_color ready_color(const struct ws_fleet_view *v);
@@ -101,7 +101,7 @@ void record_read(const struct ctl_job *job, struct ws_journal_list *list);
  * NULL: none. *why is what it has. */
 const struct ws_journal_entry *record_of_mixture(const struct ws_journal_list *list,
                                                  const char *url, const char **why);
-/* The last push that may have left this endpoint paused, or NULL. No server reports a pause. */
+/* The last push that may have left this endpoint paused, or NULL. */
 const struct ws_journal_entry *record_of_pause(const struct ws_journal_list *list, const char *url);
 /* Writes that push as member "paused_by" of the open object; null: no push paused it. */
 void record_put_pause(struct ws_jw *w, const struct ws_journal_entry *e);

@@ -12,7 +12,7 @@
 
 /* A server that answers needs milliseconds; one that hangs must not delay the answer for longer. */
 static const int64_t LOOK_NS = 10 * WS_NS_PER_S;
-enum { POLL_MS = 250 };
+enum { POLL_MS = 250, PROOF_MS = 5000 };
 
 void ready_put(struct ws_jw *w, const struct ws_fleet_view *v)
 {
@@ -20,8 +20,8 @@ void ready_put(struct ws_jw *w, const struct ws_fleet_view *v)
 	ws_jw_bool(w, "ready", v->ready == WS_READY);
 	ws_jw_str(w, "reason", v->ready == WS_READY ? NULL : ws_ready_name(v->ready));
 	ui_json_words(w, "message", v->why);
-	ws_jw_str(w, "weight_version",
-	          v->ready == WS_READY_UNREACHED ? NULL : v->info.weight_version);
+	ui_json_text(w, "weight_version",
+	             v->ready == WS_READY_UNREACHED ? NULL : v->info.weight_version);
 	if (v->coverage >= 0)
 		ws_jw_double(w, "coverage", v->coverage);
 	else
@@ -45,11 +45,21 @@ static int look(struct ctl_job *job, struct ws_fleet_look_opts *o, struct ws_fle
 	o->n_endpoints = job->to.n;
 	o->lineage = (enum ws_lineage)job->cfg->lineage;
 	o->health = true;
-	o->until = ws_deadline_min(job->until, ws_deadline_in(LOOK_NS));
+	o->step_ns = LOOK_NS;
+	o->until = job->until;
 	o->cancel = &run_cancel;
-	if (run_state_dir(job->cfg->state_dir, &dir, NULL) == 0)
+	struct ws_err why = WS_ERR_INIT;
+	int rc = run_state_dir(job->cfg->state_dir, &dir, &why);
+	if (rc == 0)
 		o->state_dir = ws_buf_str(&dir);
-	const int rc = ws_fleet_look(o, views, err);
+	else if (job->cfg->state_dir)
+		*err = why;
+	else
+		rc = 0;
+	if (why.code && !job->cfg->state_dir && o->sink.event)
+		ui_warn(job->ui, NULL, "%s: no push records are read", why.msg);
+	if (!rc)
+		rc = ws_fleet_look(o, views, err);
 	ws_buf_free(&dir);
 	return rc;
 }
@@ -84,10 +94,12 @@ static int look_with_proof(struct ctl_job *job, const struct opt_args *args,
 	return rc;
 }
 
-int ready_look(struct ctl_job *job, const struct opt_args *args, struct ws_fleet_view **views,
-               struct ws_err *err)
+int ready_look(struct ctl_job *job, const struct opt_args *args, bool warns,
+               struct ws_fleet_view **views, struct ws_err *err)
 {
 	struct ws_fleet_look_opts o = { .weight_version = job->cfg->weight_version };
+	if (warns)
+		o.sink = job->ui->sink;
 	*views = calloc(job->to.n + 1, sizeof **views);
 	if (!*views)
 		return ws_oom(err);
@@ -100,9 +112,11 @@ int ready_look(struct ctl_job *job, const struct opt_args *args, struct ws_fleet
 static int check_options(const struct ctl_config *cfg, const struct opt_args *args,
                          struct ws_err *err)
 {
-	if (!cfg->verify == !args->n)
-		return ws_endpoint_check_version(cfg->weight_version, err);
-	return ws_err_set(err, WS_EUSAGE, "--verify hash and SOURCE need each other");
+	if (!cfg->verify != !args->n)
+		return ws_err_set(err, WS_EUSAGE, "--verify hash and SOURCE need each other");
+	if (cfg->min_coverage && !args->n)
+		return ws_err_set(err, WS_EUSAGE, "--min-coverage needs --verify hash and SOURCE");
+	return ws_endpoint_check_version(cfg->weight_version, err);
 }
 
 static size_t count(const struct ctl_job *job, const struct ws_fleet_view *views)
@@ -115,7 +129,9 @@ static size_t count(const struct ctl_job *job, const struct ws_fleet_view *views
 
 static size_t wanted(const struct ctl_job *job)
 {
-	return job->cfg->min_endpoints ? (size_t)job->cfg->min_endpoints : job->to.n;
+	return job->cfg->min_endpoints ? (size_t)job->cfg->min_endpoints :
+	       job->to.n               ? job->to.n :
+	                                 1;
 }
 
 static void show(struct ctl_job *job, const struct ws_fleet_view *views)
@@ -137,12 +153,17 @@ static int judge(const struct ctl_job *job, const struct ws_fleet_view *views, e
                  struct ws_err *err)
 {
 	const size_t n = count(job, views), need = wanted(job);
-	const struct ws_fleet_view *first = views;
+	size_t i = 0;
 	if (n >= need)
 		return 0;
-	while (first->ready == WS_READY)
-		first++;
-	if (job->to.n == 1)
+	while (i < job->to.n && views[i].ready == WS_READY)
+		i++;
+	if (i == job->to.n)
+		return ws_err_set(err, code, "%zu endpoint%s %s registered or given, and %zu %s "
+		                  "needed", n, n == 1 ? "" : "s", n == 1 ? "is" : "are", need,
+		                  need == 1 ? "is" : "are");
+	const struct ws_fleet_view *first = &views[i];
+	if (job->to.n == 1 && need == 1)
 		ws_err_set(err, code, "%s%s%s", strstr(first->why, first->url) ? "" : first->url,
 		           strstr(first->why, first->url) ? "" : ": ", first->why);
 	else
@@ -158,11 +179,34 @@ int ctl_ready(void *ctx, const struct opt_args *args, struct ws_err *err)
 	struct ws_fleet_view *views = NULL;
 	int rc = check_options(job->cfg, args, err);
 	if (!rc)
-		rc = ready_look(job, args, &views, err);
+		rc = ready_look(job, args, true, &views, err);
 	if (!rc)
 		show(job, views);
 	if (!rc)
 		rc = judge(job, views, WS_EMISMATCH, err);
+	free(views);
+	return rc;
+}
+
+/* One round of wait. The checksums are asked for only when all else is right: the servers read all
+ * of their weights for them. *proved: they were. */
+static int wait_round(struct ctl_job *job, const struct opt_args *args, bool first, bool *over,
+                      bool *proved, struct ws_err *err)
+{
+	static const struct opt_args none;
+	struct ws_fleet_view *views = NULL;
+	const bool last = ws_deadline_left(job->until) <= POLL_MS * WS_NS_PER_MS;
+	int rc = ready_look(job, &none, first, &views, err);
+	*proved = !rc && args->n && count(job, views) >= wanted(job);
+	if (*proved) {
+		free(views);
+		rc = ready_look(job, args, first, &views, err);
+	}
+	*over = !rc && count(job, views) >= wanted(job);
+	if (!rc && (*over || last))
+		show(job, views);
+	if (!rc && !*over && last)
+		rc = judge(job, views, WS_ETIMEOUT, err);
 	free(views);
 	return rc;
 }
@@ -172,18 +216,13 @@ int ctl_wait(void *ctx, const struct opt_args *args, struct ws_err *err)
 	struct ctl_job *job = ctx;
 	struct pollfd stop = { .fd = ws_cancel_fd(&run_cancel), .events = POLLIN };
 	int rc = check_options(job->cfg, args, err);
-	for (bool over = false; !rc && !over;) {
-		struct ws_fleet_view *views = NULL;
-		const bool last = ws_deadline_left(job->until) <= POLL_MS * WS_NS_PER_MS;
-		rc = ready_look(job, args, &views, err);
-		over = !rc && count(job, views) >= wanted(job);
-		if (!rc && (over || last))
-			show(job, views);
-		if (!rc && !over && last)
-			rc = judge(job, views, WS_ETIMEOUT, err);
-		free(views);
+	for (bool over = false, first = true; !rc && !over; first = false) {
+		bool proved = false;
+		rc = wait_round(job, args, first, &over, &proved, err);
+		const int64_t left = ws_deadline_left(job->until) / WS_NS_PER_MS;
+		const int pause = proved ? PROOF_MS : POLL_MS;
 		if (!rc && !over)
-			poll(&stop, 1, POLL_MS);
+			poll(&stop, 1, left < pause ? (int)left : pause);
 		if (!rc && !over && ws_cancelled(&run_cancel))
 			rc = ws_err_set(err, WS_ECANCELLED, "cancelled");
 		if (!rc && !over)

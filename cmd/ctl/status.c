@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* status.c - one table of the fleet. */
 #include "ctl.h"
+#include "outlet.h"
 #include "run.h"
 
 #include "wsync/registry.h"
@@ -175,8 +176,8 @@ static void read_files(struct status *s)
 static int once(struct ctl_job *job, const struct opt_args *args, struct ws_err *err)
 {
 	struct status s = { .job = job };
-	read_files(&s);
-	const int rc = ready_look(job, args, &s.views, err);
+	const int rc = ready_look(job, args, false, &s.views, err);
+	read_files(&s); /* warns about records that cannot be read */
 	if (!rc)
 		show(&s);
 	free(s.views);
@@ -196,7 +197,7 @@ int ctl_status(void *ctx, const struct opt_args *args, struct ws_err *err)
 		if (job->cfg->watch && clears)
 			printf("\033[H\033[2J");
 		rc = once(job, args, err);
-		if (rc || !job->cfg->watch)
+		if (rc || !job->cfg->watch || outlet_failed())
 			break;
 		poll(&stop, 1, WATCH_MS);
 		if (ws_cancelled(&run_cancel))

@@ -33,23 +33,25 @@ static char **environment(char *endpoints, char *version)
 	return all;
 }
 
-static int judge(const struct canary *c, int status, bool late, struct ws_err *err)
+static int judge(const struct child_end *how, bool by_timeout, int64_t limit, struct ws_err *err)
 {
 	char time[32];
+	ws_format_duration(time, sizeof time, limit);
 	if (ws_cancelled(&run_cancel))
 		return ws_err_set(err, WS_ECANCELLED, "cancelled");
-	if (late) {
-		ws_format_duration(time, sizeof time, c->timeout_ns);
+	if (how->late && by_timeout)
+		ws_err_set(err, WS_ETIMEOUT, "the canary check was not over in the time that "
+		           "{timeout_ns} has left");
+	else if (how->late)
 		ws_err_set(err, WS_EMISMATCH, "the canary check did not end within %s", time);
-	} else if (WIFSIGNALED(status)) {
+	else if (WIFSIGNALED(how->status))
 		ws_err_set(err, WS_EMISMATCH, "the canary check was ended by signal %d",
-		           WTERMSIG(status));
-	} else if (WEXITSTATUS(status)) {
+		           WTERMSIG(how->status));
+	else if (WEXITSTATUS(how->status))
 		ws_err_set(err, WS_EMISMATCH, "the canary check failed: exit status %d",
-		           WEXITSTATUS(status));
-	} else {
+		           WEXITSTATUS(how->status));
+	else
 		return 0;
-	}
 	return ws_err_hint(err, "the canaries have the new weights, the others their old ones; to "
 	                        "go back, push the old weights to the canaries with {allow_older}");
 }
@@ -60,8 +62,9 @@ int canary_check(void *ctx, const char *const *urls, size_t n, const char *versi
 	const struct canary *c = ctx;
 	struct ws_buf endpoints, label;
 	char *words[] = { (char[]){ "sh" }, (char[]){ "-c" }, (char *)(uintptr_t)c->command, NULL };
-	const ws_deadline own = ws_deadline_in(c->timeout_ns);
-	int status = 0;
+	const int64_t limit = c->timeout_ns ? c->timeout_ns : 600 * WS_NS_PER_S;
+	const ws_deadline own = ws_deadline_in(limit);
+	struct child_end how = { 0 };
 	ws_buf_init(&endpoints, 0);
 	ws_buf_init(&label, 0);
 	ws_buf_puts(&endpoints, "WSYNC_ENDPOINTS=");
@@ -77,9 +80,9 @@ int canary_check(void *ctx, const char *const *urls, size_t n, const char *versi
 		                     .to_stderr = true, .group = true,
 		                     .until = ws_deadline_min(own, until), .grace_ns = GRACE_NS };
 	if (!rc)
-		rc = child_run(&child, &status, err);
+		rc = child_run(&child, &how, err);
 	if (!rc)
-		rc = judge(c, status, WIFSIGNALED(status) && ws_deadline_passed(child.until), err);
+		rc = judge(&how, until < own, limit, err);
 	free(env);
 	ws_buf_free(&endpoints);
 	ws_buf_free(&label);

@@ -12,7 +12,7 @@
 struct canary {
 	uint64_t n;               /* 0: not given */
 	const char *command;      /* for sh -c; NULL: not given */
-	int64_t timeout_ns;
+	int64_t timeout_ns;       /* 0: 10 min */
 };
 
 /* A ws_canary_check; ctx is a struct canary. Runs the command with the URLs, separated by blanks,

@@ -237,9 +237,9 @@ enum ws_asleep ws_push_asleep(const struct ws_push *p);
 
 /* Destroys the group at the endpoints and here; adds the time to result->ns and total_ns. */
 void ws_push_finish(struct ws_push *p, struct ws_ev_end *result);
-/* Opens a push for other endpoints in the place of `old` (NULL: of none), and closes `old`. It
- * knows the bucket size that `old` has found, and what `old` left at endpoints and could not record
- * in a file. */
+/* Opens a push for other endpoints in the place of `old` (NULL: of none), and closes `old`, unless
+ * it fails. The new push knows the bucket size that `old` has found, and what `old` left at
+ * endpoints and could not record in a file. */
 int ws_push_reopen(struct ws_push *old, const struct ws_push_opts *opts, struct ws_push **out,
                    struct ws_err *err);
 void ws_push_close(struct ws_push *p); /* NULL is fine; calls ws_push_finish if necessary */

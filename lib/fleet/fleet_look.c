@@ -18,11 +18,16 @@ const char *ws_ready_name(enum ws_ready ready)
 	static const char *const names[WS_N_READY] = {
 		[WS_READY] = "ready",               [WS_READY_UNREACHED] = "unreached",
 		[WS_READY_PARTIAL] = "partial",     [WS_READY_HELD] = "held",
-		[WS_READY_PAUSED] = "paused",       [WS_READY_VERSION] = "version",
-		[WS_READY_UNHEALTHY] = "unhealthy", [WS_READY_BYTES] = "bytes",
-		[WS_READY_UNPROVEN] = "unproven",
+		[WS_READY_VERSION] = "version",     [WS_READY_BYTES] = "bytes",
+		[WS_READY_UNPROVEN] = "unproven",   [WS_READY_PAUSED] = "paused",
+		[WS_READY_UNHEALTHY] = "unhealthy",
 	};
 	return (unsigned)ready < WS_N_READY ? names[ready] : "unknown";
+}
+
+bool ws_ready_lacks(enum ws_ready ready)
+{
+	return ready > WS_READY && ready < WS_READY_PAUSED;
 }
 
 /* What is filled for the endpoints that were reached; index[k] is that of the k-th. */
@@ -62,10 +67,16 @@ static bool is_fatal(const struct ws_err *why, struct ws_err *err)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
+static ws_deadline step_until(const struct look *l)
+{
+	return ws_deadline_min(ws_deadline_part(l->opts->until, 2),
+	                       ws_deadline_in(l->opts->step_ns));
+}
+
 static struct ws_call call_to(const struct look *l)
 {
 	return (struct ws_call){ .http = l->opts->http, .urls = l->urls, .n = l->n,
-		                 .until = l->opts->until, .cancel = l->opts->cancel,
+		                 .until = step_until(l), .cancel = l->opts->cancel,
 		                 .infos = l->known };
 }
 
@@ -73,7 +84,7 @@ static int probe(struct look *l, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
 	const struct ws_fleet_look_opts *o = l->opts;
-	const struct ws_call to = { o->http, o->endpoints, o->n_endpoints, o->until, o->cancel,
+	const struct ws_call to = { o->http, o->endpoints, o->n_endpoints, step_until(l), o->cancel,
 		                    NULL };
 	if (ws_endpoint_probe_all(&to, l->infos, l->errs, &why) && is_fatal(&why, err))
 		return -1;
@@ -141,14 +152,14 @@ static int ask_health(struct look *l, struct ws_err *err)
 	return 0;
 }
 
-/* Only of the endpoints that are ready otherwise: a server reads all of its weights for it. */
+/* Only of the endpoints that lack nothing otherwise: a server reads all of its weights for it. */
 static int prove(struct look *l, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
 	struct ws_verify_opts o;
 	size_t n = 0;
 	for (size_t k = 0; k < l->n; k++)
-		if (l->views[l->index[k]].ready == WS_READY) {
+		if (!ws_ready_lacks(l->views[l->index[k]].ready)) {
 			l->urls[n] = l->urls[k];
 			l->index[n++] = l->index[k];
 		}
@@ -199,17 +210,28 @@ static void judge_record(struct ws_fleet_view *v, const struct ws_journal_entry 
 		                  "it has some old and some new weights",
 		      pid, of->host, fate_of(e));
 	else if (at->paused || at->asleep)
-		judge(v, WS_READY_HELD, "it is paused by push %lld on %s, %s", pid, of->host,
+		judge(v, WS_READY_HELD, "%s by push %lld on %s, %s",
+		      at->paused ? "it is paused" : "its caches are released", pid, of->host,
 		      fate_of(e));
 }
 
-static int read_records(struct look *l, struct ws_err *err)
+static void warn(const struct look *l, const char *text)
+{
+	const struct ws_event ev = { .type = WS_EV_WARNING,
+		                     .warning = { .url = "", .message = text } };
+	if (l->opts->sink.event)
+		l->opts->sink.event(l->opts->sink.ctx, &ev);
+}
+
+static int read_records(struct look *l, bool warns, struct ws_err *err)
 {
 	struct ws_journal_list list = { 0 };
 	if (l->opts->state_dir && ws_journal_list(l->opts->state_dir, &list, err))
 		return -1;
 	for (size_t i = 0; i < list.n; i++) {
 		const struct ws_journal_entry *e = &list.items[i];
+		if (e->err.code && warns)
+			warn(l, e->err.msg);
 		for (size_t k = 0; !e->err.code && k < e->record.n_endpoints; k++)
 			for (size_t v = 0; v < l->opts->n_endpoints; v++)
 				if (ws_endpoint_same(l->views[v].url, e->record.endpoints[k].url))
@@ -246,9 +268,9 @@ int ws_fleet_look(const struct ws_fleet_look_opts *opts, struct ws_fleet_view *v
 		views[i] = (struct ws_fleet_view){ .url = opts->endpoints[i], .coverage = -1,
 			                           .err = WS_ERR_INIT };
 	const int rc = make_room(&l, err) || probe(&l, err) || see(&l, err) ||
-	                               ask_health(&l, err) || read_records(&l, err) ||
+	                               ask_health(&l, err) || read_records(&l, true, err) ||
 	                               (opts->proof && (prove(&l, err) ||
-	                                                read_records(&l, err))) ?
+	                                                read_records(&l, false, err))) ?
 	                       -1 :
 	                       0;
 	free(l.index);

@@ -18,7 +18,7 @@ enum fate {
 	CURRENT,  /* it had them before this run */
 	PUSHED,   /* a push has ended with it, whether it got them or not */
 	LEFT_OUT, /* it could not be reached; nothing has changed there */
-	LOST      /* it could not be reached after something had changed there */
+	LOST      /* it could not be reached after something had changed there, or was paused */
 };
 
 struct member {
@@ -49,6 +49,8 @@ struct ws_fleet {
 
 static bool is_plain(const struct ws_fleet *f)
 {
+	if (!f->n)
+		return true; /* a dry run without endpoints */
 	return !f->opts.only_stale && !f->opts.min_endpoints && !f->opts.canaries;
 }
 
@@ -118,24 +120,29 @@ static size_t count_left(const struct ws_fleet *f)
 	return n;
 }
 
-/* -1: too few are left then. */
-static int leave_out(struct ws_fleet *f, struct member *m, const struct ws_err *why,
-                     struct ws_err *err)
+static void leave_out(struct ws_fleet *f, struct member *m, const struct ws_err *why)
 {
 	char text[700];
-	m->fate = m->result.state == WS_UNTOUCHED ? LEFT_OUT : LOST;
+	m->fate = m->result.state == WS_UNTOUCHED && !m->result.paused ? LEFT_OUT : LOST;
 	m->result.left_out = true;
 	m->result.ok = false;
 	set_message(m, why->msg);
 	snprintf(text, sizeof text, "%s: %.600s", m->fate == LOST ? "lost" : "left out", why->msg);
 	warn(f, m->url, text);
-	if (count_left(f) >= f->opts.min_endpoints)
+}
+
+/* Are enough endpoints left? If not, the error that cost them stays, with its code and hint. */
+static int check_left(const struct ws_fleet *f, const struct ws_err *why, struct ws_err *err)
+{
+	const size_t left = count_left(f), need = f->opts.min_endpoints;
+	if (left >= need)
 		return 0;
-	if (err)
+	if (why->code)
 		*err = *why;
-	ws_err_where(err, NULL, m->url);
-	return ws_err_wrap(err, "%zu of %zu endpoints are left, fewer than {min_endpoints} %zu",
-	                   count_left(f), f->n, f->opts.min_endpoints);
+	else
+		ws_err_set(err, WS_EREACH, "no more are registered, or given");
+	return ws_err_wrap(err, "%zu of %zu endpoint%s %s left, fewer than {min_endpoints} %zu",
+	                   left, f->n, f->n == 1 ? "" : "s", left == 1 ? "is" : "are", need);
 }
 
 /* ---- one push -------------------------------------------------------------------------------- */
@@ -172,12 +179,14 @@ static int open_push(struct ws_fleet *f, struct ws_err *err)
 	}
 	o.endpoints = urls;
 	o.n_endpoints = n;
-	f->push = NULL;
-	const int rc = ws_push_reopen(old, &o, &f->push, err);
+	if (ws_push_reopen(old, &o, &f->push, err)) {
+		free_urls(urls, n);
+		return -1;
+	}
 	free_urls(f->urls, f->n_urls); /* `old` is closed */
 	f->urls = urls;
 	f->n_urls = n;
-	return rc;
+	return 0;
 }
 
 static void add_times(struct ws_fleet *f, const struct ws_ev_end *end)
@@ -221,7 +230,7 @@ static struct ws_fleet_look_opts look_opts(const struct ws_fleet *f, const char 
 	const int64_t ns = o->connect_ns > 0 ? o->connect_ns : WS_PUSH_CONNECT_NS;
 	return (struct ws_fleet_look_opts){
 		.http = f->http, .endpoints = urls, .n_endpoints = n, .lineage = o->lineage,
-		.until = ws_deadline_min(f->until, ws_deadline_in(ns)), .cancel = o->cancel,
+		.step_ns = ns, .until = f->until, .sink = o->sink, .cancel = o->cancel,
 	};
 }
 
@@ -233,7 +242,7 @@ static bool may_be_gone(const struct ws_err *why)
 }
 
 /* After a failed push: leaves out the endpoints that do not answer any more, and the one that the
- * failure names because it did not. *any: there was one. -1: too few are left. */
+ * failure names because it did not. *any: there was one. */
 static int leave_out_gone(struct ws_fleet *f, const struct ws_err *why, bool *any,
                           struct ws_err *err)
 {
@@ -248,8 +257,7 @@ static int leave_out_gone(struct ws_fleet *f, const struct ws_err *why, bool *an
 		if (views[k].ready != WS_READY_UNREACHED && !named)
 			continue;
 		*any = true;
-		rc = leave_out(f, m, views[k].ready == WS_READY_UNREACHED ? &views[k].err : why,
-		               err);
+		leave_out(f, m, views[k].ready == WS_READY_UNREACHED ? &views[k].err : why);
 	}
 	free(views);
 	return rc;
@@ -281,7 +289,7 @@ static int push_step(struct ws_fleet *f, const struct ws_push_source *source, bo
 			return 0;
 		if (f->opts.min_endpoints && may_be_gone(&why) &&
 		    !ws_cancelled(f->opts.push.cancel) &&
-		    leave_out_gone(f, &why, &any, err))
+		    (leave_out_gone(f, &why, &any, err) || check_left(f, &why, err)))
 			return -1;
 		if (!any || !may_retry(f)) {
 			*err = why;
@@ -293,27 +301,26 @@ static int push_step(struct ws_fleet *f, const struct ws_push_source *source, bo
 
 /* ---- those that have the weights ------------------------------------------------------------- */
 
-/* Without the version that the source may have, from its line. */
+/* The version of this run. */
 static const char *version_of(const struct ws_fleet *f, const struct ws_push_source *s)
 {
 	return s->weight_version ? s->weight_version : f->opts.push.weight_version;
 }
 
-static bool lacks(enum ws_ready ready)
-{
-	return ready != WS_READY && ready != WS_READY_PAUSED && ready != WS_READY_UNHEALTHY;
-}
-
 static int judge(struct ws_fleet *f, struct member *m, const struct ws_fleet_view *v,
                  struct ws_err *err)
 {
-	if (v->ready == WS_READY_UNREACHED && f->opts.min_endpoints)
-		return leave_out(f, m, &v->err, err);
+	if (v->ready == WS_READY_UNREACHED && f->opts.min_endpoints) {
+		leave_out(f, m, &v->err);
+		return check_left(f, &v->err, err);
+	}
 	if (v->ready == WS_READY_UNREACHED) {
 		*err = v->err;
 		return ws_err_where(err, NULL, m->url);
 	}
-	const bool stale = lacks(v->ready);
+	if (!f->opts.only_stale)
+		return 0;
+	const bool stale = ws_ready_lacks(v->ready);
 	emit(f, &(struct ws_event){ .type = WS_EV_STALE,
 	                            .stale = { .url = m->url, .stale = stale, .why = v->why } });
 	if (v->ready == WS_READY_PAUSED || v->ready == WS_READY_BYTES)
@@ -369,18 +376,20 @@ static int look_with_proof(struct ws_fleet *f, struct ws_fleet_look_opts *o,
 	return rc;
 }
 
-static int find_stale(struct ws_fleet *f, const struct ws_push_source *s, struct ws_err *err)
+/* Leaves out the endpoints that cannot be reached, and with {only_stale} finds those that lack the
+ * weights. */
+static int look_first(struct ws_fleet *f, const struct ws_push_source *s, struct ws_err *err)
 {
 	const int64_t since = ws_now_ns();
 	const char *version = version_of(f, s);
-	const bool proof = f->opts.push.verify == WS_VERIFY_HASH;
+	const bool proof = f->opts.only_stale && f->opts.push.verify == WS_VERIFY_HASH;
 	int rc;
 	for (size_t i = 0; i < f->n; i++)
 		f->chosen[i] = f->members[i].url;
 	struct ws_fleet_look_opts o = look_opts(f, f->chosen, f->n);
-	o.weight_version = version;
+	o.weight_version = f->opts.only_stale ? version : NULL;
 	o.state_dir = f->opts.push.state_dir;
-	if (!version && !proof)
+	if (f->opts.only_stale && !version && !proof)
 		rc = ws_err_set(err, WS_EUSAGE, "{only_stale} needs {weight_version} or {verify} "
 		                "hash: nothing else tells who has which weights");
 	else
@@ -429,7 +438,7 @@ static int check_kept(struct ws_fleet *f, const char *version, struct ws_err *er
 	o.state_dir = f->opts.push.state_dir;
 	int rc = views ? ws_fleet_look(&o, views, err) : ws_oom(err);
 	for (size_t k = 0; rc == 0 && k < f->n_chosen; k++)
-		if (views[k].ready == WS_READY_UNREACHED || lacks(views[k].ready)) {
+		if (ws_ready_lacks(views[k].ready)) {
 			rc = ws_err_set(err, WS_EMISMATCH, "%s has lost the weights during the "
 			                "check: %s", views[k].url, views[k].why);
 			ws_err_where(err, NULL, views[k].url);
@@ -448,12 +457,13 @@ static int check_canaries(struct ws_fleet *f, const char *version, struct ws_err
 	if (!rc)
 		rc = check_kept(f, version, err);
 	const int64_t ns = ws_now_ns() - since;
-	emit(f, &(struct ws_event){ .type = WS_EV_CANARY,
+	if (n)
+		emit(f, &(struct ws_event){ .type = WS_EV_CANARY,
 	                            .canary = { .urls = f->chosen, .n_urls = n, .ok = rc == 0,
 	                                        .why = rc ? err->msg : "", .ns = ns } });
 	f->sum.ns[WS_PHASE_VERIFY] += ns;
 	f->sum.total_ns += ns;
-	for (size_t i = 0; rc && i < f->n; i++)
+	for (size_t i = 0; rc && n && i < f->n; i++)
 		if (f->members[i].fate == WAITS)
 			set_message(&f->members[i], "not pushed: the canary check failed");
 	return rc;
@@ -501,7 +511,7 @@ static int check_lost(const struct ws_fleet *f, struct ws_err *err)
 		if (m->fate != LOST)
 			continue;
 		if (!lost++)
-			ws_err_set(err, WS_EPARTIAL, "%s was lost in the transfer: %s", m->url,
+			ws_err_set(err, WS_EPARTIAL, "%s was lost during the push: %s", m->url,
 			           m->message);
 		ws_err_where(err, NULL, m->url);
 	}
@@ -527,7 +537,10 @@ static void end_run(struct ws_fleet *f, int rc, struct ws_ev_end *result)
 
 static int run_steps(struct ws_fleet *f, const struct ws_push_source *source, struct ws_err *err)
 {
-	if (f->opts.only_stale && find_stale(f, source, err))
+	static const struct ws_err none = WS_ERR_INIT;
+	/* A canary must be one that can be reached. */
+	const bool looks = f->opts.only_stale || (f->opts.canaries && f->opts.min_endpoints);
+	if (check_left(f, &none, err) || (looks && look_first(f, source, err)))
 		return -1;
 	return push_canaries(f, source, err) || push_step(f, source, false, err) ||
 	                       check_lost(f, err) ?
@@ -570,10 +583,6 @@ static int check_opts(const struct ws_fleet_opts *o, struct ws_err *err)
 		                  o->push.stage     ? "{stage}" :
 		                  o->push.write_dir ? "{write_dir}" :
 		                                      "{sender}");
-	if (o->min_endpoints > o->push.n_endpoints)
-		return ws_err_set(err, WS_EUSAGE,
-		                  "{min_endpoints} %zu, and there are %zu endpoints",
-		                  o->min_endpoints, o->push.n_endpoints);
 	return 0;
 }
 

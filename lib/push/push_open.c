@@ -395,16 +395,19 @@ void ws_push_set_deadline(struct ws_push *p, ws_deadline until)
 int ws_push_reopen(struct ws_push *old, const struct ws_push_opts *opts, struct ws_push **out,
                    struct ws_err *err)
 {
-	const int rc = ws_push_open(opts, out, err);
-	if (rc == 0 && old) {
+	struct ws_push *new = NULL;
+	if (ws_push_open(opts, &new, err))
+		return -1;
+	if (old) {
 		ws_push_finish(old, NULL);
-		(*out)->recovery.left = old->recovery.left;
+		new->recovery.left = old->recovery.left;
 		old->recovery.left = (struct ws_journal_list){ 0 };
-		(*out)->recovery.unrecorded = old->recovery.unrecorded;
-		(*out)->pace = old->pace;
+		new->recovery.unrecorded = old->recovery.unrecorded;
+		new->pace = old->pace;
 	}
 	ws_push_close(old);
-	return rc;
+	*out = new;
+	return 0;
 }
 
 void ws_push_close(struct ws_push *p)

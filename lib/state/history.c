@@ -170,8 +170,9 @@ static int read_file(const char *state_dir, const char *name, struct ws_history 
 	ws_buf_init(&text, FILE_MOST + LINE_MOST);
 	if (snprintf(path, sizeof path, "%s/%s", state_dir, name) < PATH_MAX &&
 	    ws_file_read(path, &text, NULL) == 0) {
-		const char *at = ws_buf_str(&text), *end;
-		for (; rc == 0 && (end = strchr(at, '\n')); at = end + 1)
+		const char *at = text.data, *const past = text.data + text.len, *end;
+		for (; rc == 0 && at < past && (end = memchr(at, '\n', (size_t)(past - at)));
+		     at = end + 1)
 			rc = take_line(out, at, (size_t)(end - at), err);
 	}
 	ws_buf_free(&text);

@@ -146,7 +146,40 @@ documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-
 	done
 	expect_journal "${urls[0]}" 's["paused"], s["weight_version"]' "(False, '8')"
 	fleet 9 --min-endpoints 4
-	expect_status 2
+	expect_status 4
+	err_has "3 of 3 endpoints are left, fewer than --min-endpoints 4"
+	# The canaries are those that can be reached.
+	to=(-e "$gone" -e "${urls[0]}" -e "${urls[1]}")
+	fleet 10 --min-endpoints 2 --canary 1 --canary-check true
+	expect_status 0
+	expect_json '[l["endpoints"] for l in lines if l["type"] == "canary"]' "[['${urls[0]}']]"
+}
+
+@test "one that hangs is left out, and costs the others nothing" {
+	endpoints 3
+	kill -STOP "$pid"
+	fleet 5 --only-stale --min-endpoints 2 --connect-timeout 1s
+	expect_status 0
+	expect_fed "${urls[0]}" "${urls[1]}"
+	try wsync-ctl ready "${to[@]}" --min-endpoints 2 --weight-version 5 -t 2s
+	expect_status 0
+}
+
+@test "one that is paused by somebody and lacks the weights is stale" {
+	endpoint e --lineage session
+	to=(-e "$url") urls=("$url")
+	fleet 5
+	try wsync-ctl pause "${to[@]}"
+	fleet 5 --only-stale
+	expect_fed
+	err_has "it is paused"
+	fleet 6 --only-stale
+	expect_fed "$url"
+	safetensors other.safetensors {a,b,c,d,e,f}.weight:F32:64,16 --seed 2
+	try wsync-push other.safetensors "${to[@]}" --weight-version 6
+	try wsync-ctl pause "${to[@]}"
+	fleet 6 --only-stale --verify hash
+	expect_fed "$url"
 }
 
 @test "after a loss in the transfer the rest starts over once" {
@@ -155,12 +188,21 @@ documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-
 	to+=(-e "$url")
 	fleet 5 --min-endpoints 2 --bucket-size 4KiB
 	expect_status 9
-	err_has "$url was lost in the transfer"
+	err_has "$url was lost during the push"
 	expect_json '[(e["ok"], e["state"], e["left_out"]) for e in lines[-1]["endpoints"]]' \
 		"[(True, 'committed', False), (True, 'committed', False), (False, 'partial', True)]"
 	for url in "${urls[@]}"; do
 		expect_journal "$url" 's["paused"], s["weight_version"]' "(False, '5')"
 	done
+	# Too few are left: the failure of the push stays, with what to type.
+	endpoint dies --fault die:update_weights_from_distributed:3
+	to=(-e "${urls[0]}" -e "$url")
+	fleet 6 --min-endpoints 2 --bucket-size 4KiB
+	[ "$status" != 0 ] || explain "it cannot succeed"
+	err_has "1 of 2 endpoints is left, fewer than --min-endpoints 2"
+	err_has "wsync-ctl repair --again"
+	expect_json 'lines[-1]["endpoints"][0]["state"], lines[-1]["endpoints"][0]["paused"]' \
+		"('partial', True)"
 }
 
 @test "the check of the canaries decides about the rest" {
@@ -181,6 +223,11 @@ documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-
 	fleet 5 --canary 1 --canary-check 'sleep 300 & wait' --canary-timeout 200ms --only-stale
 	expect_status 1
 	err_has "the canary check did not end within 200 ms"
+	fleet 5 --canary 1 --canary-check 'trap "exit 0" TERM; sleep 300 & wait' \
+		--canary-timeout 200ms --only-stale
+	expect_status 1
+	fleet 5 --canary 1 --canary-check 'sleep 300 & wait' --timeout 1s --only-stale
+	expect_status 10
 	fleet 5 --canary 1 --canary-check 'touch checked' --only-stale
 	expect_status 0
 	expect_fed "${urls[1]}" "${urls[2]}"
@@ -239,6 +286,18 @@ documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-
 	expect_json '[l["reason"] for l in lines if l["type"] == "endpoint"]' "['bytes', 'bytes']"
 	try wsync-ctl ready "${to[@]}" --verify hash
 	expect_status 2
+	try wsync-ctl ready "${to[@]}" --min-endpoints 5
+	expect_status 1
+	err_has "2 endpoints are registered or given, and 5 are needed"
+}
+
+@test "wait waits for the first server of a registry" {
+	start waits wsync-ctl wait --weight-version 5
+	waits=$pid
+	endpoint e
+	try wsync-push small.safetensors -e "$url" --weight-version 5
+	wsync-register add "$url" >/dev/null
+	finished waits 0 "$waits"
 }
 
 @test "a server that reports a pause is not ready" {
@@ -272,6 +331,8 @@ documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-
 	eventually shows
 	kill "$pid"
 	finished watch 143
+	# It ends when nobody reads any more.
+	try bash -c 'wsync-ctl status --watch --json | head -c 1 >/dev/null'
 }
 
 @test "lines follow the registry, and --no-follow keeps the endpoints" {

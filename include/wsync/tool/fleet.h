@@ -15,20 +15,22 @@ extern "C" {
 
 /* ---- which endpoints are ready ---- */
 
-/* Why an endpoint is not ready: the first reason in this order. */
+/* Why an endpoint is not ready: the first reason in this order. First come those for which it lacks
+ * the weights, as far as is known. */
 enum ws_ready {
 	WS_READY,
 	WS_READY_UNREACHED, /* it did not answer */
 	/* a record of this user says that it has some old and some new weights, or none */
 	WS_READY_PARTIAL,
 	WS_READY_HELD,      /* a record of this user says that a push has paused it */
-	WS_READY_PAUSED,    /* it reports that it is paused */
 	WS_READY_VERSION,   /* it has another weight version, or reports none */
-	WS_READY_UNHEALTHY, /* GET /health failed */
 	WS_READY_BYTES,     /* its checksums are not those of the source */
 	WS_READY_UNPROVEN,  /* they could not be compared, or prove too little */
+	WS_READY_PAUSED,    /* it has the weights, and reports that it is paused */
+	WS_READY_UNHEALTHY, /* it has the weights, and GET /health failed */
 	WS_N_READY
 };
+bool ws_ready_lacks(enum ws_ready ready); /* the weights, or it was not reached */
 const char *ws_ready_name(enum ws_ready ready); /* "ready", "unreached", ... */
 
 struct ws_fleet_view {
@@ -47,11 +49,16 @@ struct ws_fleet_look_opts {
 	enum ws_lineage lineage;  /* unknown: detect it */
 	const char *weight_version; /* NULL: any */
 	bool health;              /* ask for it */
-	/* compare checksums of endpoints that are ready otherwise: all but the endpoints and the
-	 * samples; NULL: do not */
+	/* compare checksums of endpoints that lack nothing otherwise: all but the endpoints and
+	 * the samples; NULL: do not */
 	const struct ws_verify_opts *proof;
 	const char *state_dir;    /* of the records; NULL: none */
-	ws_deadline until;        /* of the requests, but for those of `proof` */
+	/* Each of up to three requests to an endpoint may take step_ns, and all of them half of
+	 * what is left until then: an endpoint that hangs does not use up the time of the others.
+	 * Not those of `proof`. */
+	int64_t step_ns;
+	ws_deadline until;
+	struct ws_sink sink;      /* gets a warning about a record that cannot be read */
 	const struct ws_cancel *cancel;
 };
 
@@ -69,8 +76,8 @@ typedef int ws_canary_check(void *ctx, const char *const *urls, size_t n, const 
 
 struct ws_fleet_opts {
 	struct ws_push_opts push; /* with all endpoints */
-	/* Push to those alone that are not WS_READY, WS_READY_PAUSED or WS_READY_UNHEALTHY for the
-	 * weight version. With WS_VERIFY_HASH their checksums are compared, too. */
+	/* Push to those alone for which ws_ready_lacks is true with the weight version. With
+	 * WS_VERIFY_HASH their checksums are compared, too. */
 	bool only_stale;
 	/* Leave out endpoints that cannot be reached, as long as so many have the weights in the
 	 * end; 0: all must be reached */
