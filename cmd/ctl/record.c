@@ -52,13 +52,10 @@ const struct ws_journal_entry *record_of_mixture(const struct ws_journal_list *l
 		const struct ws_journal_entry *e = &list->items[i];
 		for (size_t k = 0; !e->err.code && k < e->record.n_endpoints; k++) {
 			const struct ws_journal_endpoint *at = &e->record.endpoints[k];
-			if ((at->state != WS_PARTIAL && !(at->asleep & WS_MEMORY_WEIGHTS)) ||
-			    !ws_endpoint_same(at->url, url))
+			const char *mixture = ws_journal_mixture(at);
+			if (!mixture || !ws_endpoint_same(at->url, url))
 				continue;
-			*why = at->asleep & WS_MEMORY_WEIGHTS ?
-			               "its weights are released" :
-			       at->slept ? "its weights were released and are not complete" :
-			                   "it has some old and some new weights";
+			*why = mixture;
 			last = e;
 		}
 	}

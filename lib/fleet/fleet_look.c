@@ -204,11 +204,10 @@ static void judge_record(struct ws_fleet_view *v, const struct ws_journal_entry 
 {
 	const struct ws_process *of = &e->record.process;
 	const long long pid = (long long)of->pid;
-	if (at->state == WS_PARTIAL || at->asleep & WS_MEMORY_WEIGHTS)
-		judge(v, WS_READY_PARTIAL, "%s, by push %lld on %s, %s",
-		      at->slept ? "its weights are released, or not all back" :
-		                  "it has some old and some new weights",
-		      pid, of->host, fate_of(e));
+	const char *mixture = ws_journal_mixture(at);
+	if (mixture)
+		judge(v, WS_READY_PARTIAL, "%s, since push %lld on %s, %s", mixture, pid, of->host,
+		      fate_of(e));
 	else if (at->paused || at->asleep)
 		judge(v, WS_READY_HELD, "%s by push %lld on %s, %s",
 		      at->paused ? "it is paused" : "its caches are released", pid, of->host,

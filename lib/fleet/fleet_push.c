@@ -452,6 +452,7 @@ static int check_canaries(struct ws_fleet *f, const char *version, struct ws_err
 	const int64_t since = ws_now_ns();
 	const size_t n = choose_canaries(f);
 	int rc = n ? 0 : ws_err_set(err, WS_EREACH, "no canary is left");
+	ws_fleet_finish(f, NULL); /* the check may take long, and the rest forms another group */
 	if (!rc)
 		rc = f->opts.check(f->opts.check_ctx, f->chosen, n, version, f->until, err);
 	if (!rc)

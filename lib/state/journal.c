@@ -230,6 +230,16 @@ int ws_journal_save(struct ws_journal *l, struct ws_err *err)
 	return rc;
 }
 
+const char *ws_journal_mixture(const struct ws_journal_endpoint *e)
+{
+	if (e->asleep & WS_MEMORY_WEIGHTS)
+		return "its weights are released";
+	if (e->state != WS_PARTIAL)
+		return NULL;
+	return e->slept ? "its weights were released and are not complete" :
+	                  "it has some old and some new weights";
+}
+
 bool ws_journal_owes(const struct ws_journal_endpoint *e)
 {
 	/* An untouched endpoint that slept before the push, and was not paused, owes nothing. */

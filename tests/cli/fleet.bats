@@ -253,6 +253,21 @@ documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-
 	expect_journal "${urls[1]}" 's["weight_version"], s["paused"]' "('default', False)"
 }
 
+@test "a push that is killed during the check leaves nothing to repair at the canaries" {
+	endpoints 2
+	start cut wsync-push small.safetensors "${to[@]}" --weight-version 5 --canary 1 \
+		--canary-check 'echo $$ >child; exec sleep 300'
+	eventually test -s child
+	kill -KILL "$pid"
+	finished cut 137
+	kill "$(<child)" # it outlives the push
+	try wsync-ctl ready -e "${urls[0]}" --weight-version 5
+	expect_status 0
+	expect_journal "${urls[0]}" 's["paused"], s["groups"]' "(False, [])"
+	fleet 5 --only-stale --canary 1 --canary-check true
+	expect_fed "${urls[1]}"
+}
+
 @test "a canary that loses the weights during the check fails it" {
 	endpoints 2
 	fleet 5 --canary 1 --canary-check "curl -sS -d '{\"new_version\":\"old\"}' \

@@ -169,6 +169,10 @@ int ws_journal_forget(struct ws_journal_entry *entry, const char *const *urls, s
  * WS_EINPUT and names the file that changed. Opens each file. */
 int ws_journal_check_source(const struct ws_journal_record *r, struct ws_err *err);
 
+/* What the record knows to be wrong with the weights of this endpoint, as the start of a sentence;
+ * NULL: nothing. */
+const char *ws_journal_mixture(const struct ws_journal_endpoint *e);
+
 /* Is there anything to repair at this endpoint? */
 bool ws_journal_owes(const struct ws_journal_endpoint *e);
 
