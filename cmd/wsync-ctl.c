@@ -47,7 +47,7 @@ static const struct opt opts[] = {
 	OPT_KEYS(&cfg.common),
 	OPT_CONNECT_TIMEOUT(&cfg.common),
 	OPT_LIMIT('t', "timeout", &cfg.timeout_ns,
-	          "time limit (60s; complete, wait: 10m; repair: none)",
+	          "time limit (60s; complete, wait: 10m)",
 	          .basic = true),
 	OPT_GROUP_FOR("Server family", "info status ready wait pause complete sleep wake"),
 	OPT_LINEAGE(&cfg.lineage),

@@ -54,9 +54,11 @@ static bool tell(const struct child *c, pid_t pid, int signal)
 /* After the child of a group was told to end, what it has started gets time to end, too. */
 static void end_group(pid_t pid, ws_deadline end)
 {
-	while (kill(-pid, 0) == 0 && !ws_deadline_passed(end))
+	while (kill(-pid, 0) == 0) { /* once it fails, the number may belong to others */
+		if (ws_deadline_passed(end))
+			kill(-pid, SIGKILL);
 		poll(NULL, 0, 20);
-	kill(-pid, SIGKILL);
+	}
 }
 
 static int wait_for(const struct child *c, pid_t pid, struct child_end *how)

@@ -27,8 +27,8 @@ struct child_end {
 
 /* Its standard input is empty. If this program is cancelled, the child gets SIGTERM once; without
  * `group` it is then waited for without a limit, because it ends by itself. At the deadline it gets
- * SIGTERM if `group`, else it has a deadline of its own. What is left of a group after
- * grace_ns is killed. */
+ * SIGTERM if `group`, else it has a deadline of its own. After
+ * a signal or the deadline, what is left of a group after grace_ns is killed. */
 int child_run(const struct child *c, struct child_end *how, struct ws_err *err);
 
 #endif

@@ -12,7 +12,8 @@
 
 /* A server that answers needs milliseconds; one that hangs must not delay the answer for longer. */
 static const int64_t LOOK_NS = 10 * WS_NS_PER_S;
-enum { POLL_MS = 250, PROOF_MS = 5000 };
+/* Between two rounds of wait, without and with checksums. */
+static const int64_t POLL_NS = 250 * WS_NS_PER_MS, PROOF_NS = 5 * WS_NS_PER_S;
 
 void ready_put(struct ws_jw *w, const struct ws_fleet_view *v)
 {
@@ -188,27 +189,29 @@ int ctl_ready(void *ctx, const struct opt_args *args, struct ws_err *err)
 	return rc;
 }
 
-/* One round of wait. The checksums are asked for only when all else is right: the servers read all
- * of their weights for them. *proved: they were. */
-static int wait_round(struct ctl_job *job, const struct opt_args *args, bool first, bool *over,
-                      bool *proved, struct ws_err *err)
+/* The views of one round of wait. The checksums are asked for only when all else is right, because
+ * the servers read all of their weights for them. *proved: they were asked for. */
+static int wait_look(struct ctl_job *job, const struct opt_args *args, bool first, bool *proved,
+                     struct ws_fleet_view **views, struct ws_err *err)
 {
 	static const struct opt_args none;
-	struct ws_fleet_view *views = NULL;
-	const bool last = ws_deadline_left(job->until) <= POLL_MS * WS_NS_PER_MS;
-	int rc = ready_look(job, &none, first, &views, err);
-	*proved = !rc && args->n && count(job, views) >= wanted(job);
-	if (*proved) {
-		free(views);
-		rc = ready_look(job, args, first, &views, err);
-	}
-	*over = !rc && count(job, views) >= wanted(job);
-	if (!rc && (*over || last))
-		show(job, views);
-	if (!rc && !*over && last)
-		rc = judge(job, views, WS_ETIMEOUT, err);
-	free(views);
-	return rc;
+	const int rc = ready_look(job, &none, first, views, err);
+	*proved = !rc && args->n && count(job, *views) >= wanted(job);
+	if (!*proved)
+		return rc;
+	free(*views);
+	return ready_look(job, args, first, views, err);
+}
+
+/* Is there time for another round? It takes about as long as this one, but an endpoint that hangs
+ * may answer next time. *pause_ns: how long to wait until then. */
+static bool has_time(const struct ctl_job *job, int64_t took, bool proved, int64_t *pause_ns)
+{
+	const int64_t need = proved || took < WS_NS_PER_S ? took : WS_NS_PER_S;
+	const int64_t left = ws_deadline_left(job->until) - need;
+	const int64_t pause = proved ? PROOF_NS : POLL_NS;
+	*pause_ns = left < pause ? left : pause;
+	return left > POLL_NS;
 }
 
 int ctl_wait(void *ctx, const struct opt_args *args, struct ws_err *err)
@@ -217,12 +220,20 @@ int ctl_wait(void *ctx, const struct opt_args *args, struct ws_err *err)
 	struct pollfd stop = { .fd = ws_cancel_fd(&run_cancel), .events = POLLIN };
 	int rc = check_options(job->cfg, args, err);
 	for (bool over = false, first = true; !rc && !over; first = false) {
+		struct ws_fleet_view *views = NULL;
+		const int64_t since = ws_now_ns();
+		int64_t pause_ns = 0;
 		bool proved = false;
-		rc = wait_round(job, args, first, &over, &proved, err);
-		const int64_t left = ws_deadline_left(job->until) / WS_NS_PER_MS;
-		const int pause = proved ? PROOF_MS : POLL_MS;
+		rc = wait_look(job, args, first, &proved, &views, err);
+		const bool yes = !rc && count(job, views) >= wanted(job);
+		over = yes || !has_time(job, ws_now_ns() - since, proved, &pause_ns);
+		if (!rc && over)
+			show(job, views);
+		if (!rc && over)
+			rc = judge(job, views, WS_ETIMEOUT, err);
+		free(views);
 		if (!rc && !over)
-			poll(&stop, 1, left < pause ? (int)left : pause);
+			poll(&stop, 1, (int)(pause_ns / WS_NS_PER_MS));
 		if (!rc && !over && ws_cancelled(&run_cancel))
 			rc = ws_err_set(err, WS_ECANCELLED, "cancelled");
 		if (!rc && !over)

@@ -84,10 +84,13 @@ static const char *last_text(const struct ws_history_push *p, const struct ws_hi
 	return dst;
 }
 
-static const char *proof_text(const struct ws_history_endpoint *e, char *dst, size_t n)
+/* A server that was restarted since has another version, and nothing is proven any more. */
+static const char *proof_text(const struct ws_history_push *p, const struct ws_history_endpoint *e,
+                              const char *version, char *dst, size_t n)
 {
 	dst[0] = 0;
-	if (e && e->coverage >= 0)
+	if (e && e->coverage >= 0 &&
+	    (!*p->weight_version || strcmp(p->weight_version, version) == 0))
 		snprintf(dst, n, "%.4g %%", e->coverage);
 	return dst;
 }
@@ -150,7 +153,8 @@ static void show(const struct status *s)
 		table_add(&t, ready_color(v), v->url, ws_ready_name(v->ready),
 		          v->info.weight_version, pool_of(s, i),
 		          v->ready == WS_READY_UNREACHED ? "" : ws_lineage_name(v->info.lineage),
-		          proof_text(e, proof, sizeof proof), last_text(p, e, last, sizeof last),
+		          proof_text(p, e, v->info.weight_version, proof, sizeof proof),
+		          last_text(p, e, last, sizeof last),
 		          ui_words(v->why));
 	}
 	table_print(&t, s->job->ui);
@@ -194,6 +198,8 @@ int ctl_status(void *ctx, const struct opt_args *args, struct ws_err *err)
 	const bool clears = isatty(STDOUT_FILENO) && !job->ui->json && !job->ui->quiet;
 	int rc = 0;
 	do {
+		if (job->until != WS_FOREVER) /* the limit is that of each table */
+			job->until = ws_deadline_in(job->cfg->timeout_ns);
 		if (job->cfg->watch && clears)
 			printf("\033[H\033[2J");
 		rc = once(job, args, err);

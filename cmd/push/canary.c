@@ -15,7 +15,7 @@ extern char **environ;
 
 static const int64_t GRACE_NS = 5 * WS_NS_PER_S;
 
-/* Our environment without these two variables, and then they. To be freed; NULL: out of memory. */
+/* Our environment, with these two variables replaced. To be freed; NULL: out of memory. */
 static char **environment(char *endpoints, char *version)
 {
 	size_t n = 0, kept = 0;
@@ -40,8 +40,7 @@ static int judge(const struct child_end *how, bool by_timeout, int64_t limit, st
 	if (ws_cancelled(&run_cancel))
 		return ws_err_set(err, WS_ECANCELLED, "cancelled");
 	if (how->late && by_timeout)
-		ws_err_set(err, WS_ETIMEOUT, "the canary check was not over in the time that "
-		           "{timeout_ns} has left");
+		ws_err_set(err, WS_ETIMEOUT, "the canary check did not end before {timeout_ns}");
 	else if (how->late)
 		ws_err_set(err, WS_EMISMATCH, "the canary check did not end within %s", time);
 	else if (WIFSIGNALED(how->status))
@@ -52,8 +51,8 @@ static int judge(const struct child_end *how, bool by_timeout, int64_t limit, st
 		           WEXITSTATUS(how->status));
 	else
 		return 0;
-	return ws_err_hint(err, "the canaries have the new weights, the others their old ones; to "
-	                        "go back, push the old weights to the canaries with {allow_older}");
+	return ws_err_hint(err, "the canaries have the new weights; to go back, push the old ones "
+	                        "to them with {allow_older}");
 }
 
 int canary_check(void *ctx, const char *const *urls, size_t n, const char *version,

@@ -234,7 +234,7 @@ static struct ws_fleet_look_opts look_opts(const struct ws_fleet *f, const char 
 	};
 }
 
-/* Does this failure come from an endpoint that is gone? Others may be found by it, too. */
+/* May this failure come from an endpoint that is gone? */
 static bool may_be_gone(const struct ws_err *why)
 {
 	return why->code == WS_EREACH || why->code == WS_ETIMEOUT || why->code == WS_EDATA ||
@@ -288,7 +288,7 @@ static int push_step(struct ws_fleet *f, const struct ws_push_source *source, bo
 		if (run_push(f, source, &why) == 0)
 			return 0;
 		if (f->opts.min_endpoints && may_be_gone(&why) &&
-		    !ws_cancelled(f->opts.push.cancel) &&
+		    !ws_deadline_passed(f->until) && !ws_cancelled(f->opts.push.cancel) &&
 		    (leave_out_gone(f, &why, &any, err) || check_left(f, &why, err)))
 			return -1;
 		if (!any || !may_retry(f)) {
@@ -311,6 +311,9 @@ static int judge(struct ws_fleet *f, struct member *m, const struct ws_fleet_vie
                  struct ws_err *err)
 {
 	if (v->ready == WS_READY_UNREACHED && f->opts.min_endpoints) {
+		/* A record may know that it was left like that. */
+		m->result.state = v->mixed ? WS_PARTIAL : WS_UNTOUCHED;
+		m->result.paused = v->held;
 		leave_out(f, m, &v->err);
 		return check_left(f, &v->err, err);
 	}
@@ -403,8 +406,8 @@ static int look_first(struct ws_fleet *f, const struct ws_push_source *s, struct
 
 /* ---- canaries -------------------------------------------------------------------------------- */
 
-/* The first endpoints of the list that were reached, whether they lack the weights or not: were it
- * the first stale ones, a loop would choose others after each check that failed. */
+/* The first endpoints of the list that were reached, whether they lack the weights or not. The
+ * first stale endpoints would be others after each failed check. */
 static void mark_canaries(struct ws_fleet *f)
 {
 	size_t n = 0;
@@ -536,6 +539,16 @@ static void end_run(struct ws_fleet *f, int rc, struct ws_ev_end *result)
 	*result = f->sum;
 }
 
+/* A list is about all endpoints, and these runs are about some. */
+static int check_asleep(const struct ws_push_source *s, struct ws_err *err)
+{
+	if (!(s->asleep & WS_MEMORY_ALL))
+		return 0;
+	ws_err_set(err, WS_EUSAGE, "{asleep} LIST is about all endpoints: {only_stale}, "
+	           "{min_endpoints} and {canaries} take no list");
+	return ws_err_hint(err, "use {asleep} recorded");
+}
+
 static int run_steps(struct ws_fleet *f, const struct ws_push_source *source, struct ws_err *err)
 {
 	static const struct ws_err none = WS_ERR_INIT;
@@ -564,7 +577,9 @@ int ws_fleet_run(struct ws_fleet *f, const struct ws_push_source *source, struct
 		f->asleep = ws_push_asleep(f->push);
 		return rc;
 	}
-	const int rc = run_steps(f, source, &f->failure);
+	const int rc = check_asleep(source, &f->failure) || run_steps(f, source, &f->failure) ?
+	                       -1 :
+	                       0;
 	end_run(f, rc, result);
 	if (rc && err)
 		*err = f->failure;

@@ -102,10 +102,10 @@ struct parsed { /* what the strings of one line point into */
 
 static enum ws_endpoint_state state_of(const char *name)
 {
-	for (int s = WS_UNTOUCHED; s < WS_COMMITTED; s++)
+	for (int s = WS_COMMITTED; s > WS_UNTOUCHED; s--)
 		if (strcmp(name, ws_endpoint_state_name((enum ws_endpoint_state)s)) == 0)
 			return (enum ws_endpoint_state)s;
-	return WS_COMMITTED;
+	return WS_UNTOUCHED;
 }
 
 static void take_endpoint(const struct ws_json *node, struct ws_history_endpoint *e)

@@ -158,11 +158,35 @@ documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-
 @test "one that hangs is left out, and costs the others nothing" {
 	endpoints 3
 	kill -STOP "$pid"
-	fleet 5 --only-stale --min-endpoints 2 --connect-timeout 1s
+	fleet 5 --only-stale --min-endpoints 2 --connect-timeout 5s
 	expect_status 0
 	expect_fed "${urls[0]}" "${urls[1]}"
-	try wsync-ctl ready "${to[@]}" --min-endpoints 2 --weight-version 5 -t 2s
+	try wsync-ctl ready "${to[@]}" --min-endpoints 2 --weight-version 5 -t 10s
 	expect_status 0
+}
+
+@test "one that was left with mixed weights and cannot be reached is told" {
+	endpoint e --fault slow:update_weights_from_distributed:2 --fault-delay 60s
+	cut
+	mixed=$url
+	kill -KILL "${background[0]}"
+	endpoints 1
+	to+=(-e "$mixed")
+	fleet 5 --only-stale --min-endpoints 1
+	expect_status 9
+	expect_json '[(e["state"], e["paused"], e["left_out"]) for e in lines[-1]["endpoints"]][1]' \
+		"('partial', True, True)"
+	expect_journal "${urls[0]}" 's["weight_version"]' 5
+}
+
+@test "a list of released memory is about all endpoints" {
+	endpoints 1
+	STDIN=<(printf 'small.safetensors\t6\tweights,kv_cache\n') \
+		try wsync-push --stdin "${to[@]}" --only-stale
+	expect_status 2
+	err_has "--asleep recorded"
+	try wsync-push small.safetensors "${to[@]}" --min-endpoints 1 --asleep weights
+	expect_status 2
 }
 
 @test "one that is paused by somebody and lacks the weights is stale" {
@@ -226,7 +250,7 @@ documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-
 	fleet 5 --canary 1 --canary-check 'trap "exit 0" TERM; sleep 300 & wait' \
 		--canary-timeout 200ms --only-stale
 	expect_status 1
-	fleet 5 --canary 1 --canary-check 'sleep 300 & wait' --timeout 1s --only-stale
+	fleet 5 --canary 1 --canary-check 'sleep 300 & wait' --timeout 5s --only-stale
 	expect_status 10
 	fleet 5 --canary 1 --canary-check 'touch checked' --only-stale
 	expect_status 0
@@ -348,6 +372,14 @@ documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-
 	finished watch 143
 	# It ends when nobody reads any more.
 	try bash -c 'wsync-ctl status --watch --json | head -c 1 >/dev/null'
+	expect_status 0
+	# The limit is that of each table.
+	start watch wsync-ctl status --watch --json -e "${urls[0]}" -t 1s
+	late() { [ "$(grep -c '"ready":1}' watch.out)" -ge 3 ]; }
+	eventually late
+	kill "$pid"
+	finished watch 143
+	! grep -q '"ready":0}' watch.out || explain "it was not ready once"
 }
 
 @test "lines follow the registry, and --no-follow keeps the endpoints" {

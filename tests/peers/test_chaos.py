@@ -21,6 +21,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 import urllib.request
 
 import fault_lib
@@ -86,7 +87,7 @@ class Fleet:
         self.registry = lib.scratch("chaos-registry.json")
         self.env = dict(os.environ, XDG_STATE_HOME=lib.scratch("chaos-state"),
                         WSYNC_REGISTRY=self.registry)
-        self.models, self.calmed = {}, threading.Event()
+        self.models = {}
         self.version, self.pushing, self.over = 1, None, False
         self.looks = self.yeses = 0
         self.acts, self.lies, self.codes = {}, [], {}
@@ -156,13 +157,20 @@ class Fleet:
                 pushing.kill()
         self.acts[what] = self.acts.get(what, 0) + 1
 
+    def guarded(self, work):
+        """Runs in a thread; its failure is that of the case."""
+        try:
+            work()
+        except Exception:
+            self.lies.append(traceback.format_exc())
+
     def disturb(self):
         while not self.over:
             time.sleep(SECONDS * self.chance.uniform(0.5, 1.5))
             with self.lock:
                 if not self.over:
                     self.act()
-        self.calmed.wait()  # servers that it has started would die with this thread
+        threading.Event().wait()  # servers that it has started would die with this thread
 
     # ---- the observer ----
 
@@ -215,9 +223,10 @@ class Fleet:
 def _(fleet):
     for v in range(VERSIONS + 1):
         fleet.sums_of(v)
-    observer = threading.Thread(target=fleet.observe, daemon=True)
-    for t in (observer, threading.Thread(target=fleet.disturb, daemon=True)):
-        t.start()
+    observer, disturber = (threading.Thread(target=fleet.guarded, args=[work], daemon=True)
+                           for work in (fleet.observe, fleet.disturb))
+    observer.start()
+    disturber.start()
     for v in range(1, VERSIONS + 1):
         with fleet.lock:
             fleet.version = v
@@ -227,6 +236,8 @@ def _(fleet):
     with fleet.lock:
         fleet.over = True
     observer.join(lib.PATIENCE)
+    assert not observer.is_alive(), "the observer hangs"
+    assert disturber.is_alive() and sum(fleet.acts.values()) > 0, fleet.lies
     fleet.calm()
     print("# seed %d: %d versions, acts %s, pushes by exit status %s, %d looks, %d yes" % (
         SEED, VERSIONS, fleet.acts, fleet.codes, fleet.looks, fleet.yeses))

@@ -40,6 +40,9 @@ struct ws_fleet_view {
 	struct ws_err err;        /* of WS_READY_UNREACHED, else WS_OK */
 	struct ws_endpoint_info info; /* unless it was not reached */
 	double coverage;          /* percent of the bytes that were proven; < 0: none */
+	/* A record of this user says so, whatever `ready` is: it has some old and some new weights,
+	 * or released ones; it is paused. */
+	bool mixed, held;
 };
 
 struct ws_fleet_look_opts {

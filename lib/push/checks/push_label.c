@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_label.c - with --verify hash: did an endpoint have the weight version of this push already,
- * but other bytes? Then everybody who trusted the version was wrong. The checksums of the endpoint
- * before and after the push are compared, whatever their algorithm is. */
+ * but other bytes? The checksums of the endpoint before and after the push are compared, whatever
+ * their algorithm is. */
 #include "push_protocol.h"
 
 #include <stdlib.h>
