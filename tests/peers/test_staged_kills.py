@@ -48,7 +48,10 @@ class World:
         self.fix, self.lineage = fix, lineage
         self.state = lib.scratch("kills-state-%d" % World.COUNT)
         fault = ["--fault", "slow:%s" % slow, "--fault-delay", SLOW] if slow else []
-        self.endpoints = [lib.Embedded("--lineage", lineage, *fault) for _ in range(2)]
+        # An endpoint whose sender is killed while the group forms keeps its weights locked until
+        # then, and is asked for its checksums meanwhile.
+        self.endpoints = [lib.Embedded("--lineage", lineage, "--init-timeout", "60s", *fault)
+                          for _ in range(2)]
         for e in self.endpoints:
             e.post("/update_weights_from_disk", {"model_path": fix.dirs["old"]})
 
