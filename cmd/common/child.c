@@ -51,12 +51,17 @@ static bool tell(const struct child *c, pid_t pid, int signal)
 	return kill(c->group ? -pid : pid, signal) == 0;
 }
 
-/* After the child of a group was told to end, what it has started gets time to end, too. */
+/* After the child of a group was told to end, what it has started gets time to end, too. A zombie
+ * that nobody reaps counts as running, so this wait has an end. Once kill(2) fails, the number may
+ * belong to others. */
 static void end_group(pid_t pid, ws_deadline end)
 {
-	while (kill(-pid, 0) == 0) { /* once it fails, the number may belong to others */
-		if (ws_deadline_passed(end))
-			kill(-pid, SIGKILL);
+	bool killed = false;
+	while (kill(-pid, 0) == 0 && !(killed && ws_deadline_passed(end))) {
+		if (!killed && ws_deadline_passed(end)) {
+			killed = kill(-pid, SIGKILL) == 0;
+			end = ws_deadline_in(WS_NS_PER_S);
+		}
 		poll(NULL, 0, 20);
 	}
 }

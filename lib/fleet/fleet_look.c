@@ -124,7 +124,7 @@ static int see(struct look *l, struct ws_err *err)
 		if (*s->version)
 			memcpy(v->info.weight_version, s->version, sizeof v->info.weight_version);
 		if (v->info.sleeping)
-			judge(v, WS_READY_PARTIAL, "it sleeps, and its memory is released");
+			judge(v, WS_READY_PAUSED, "it sleeps, and its memory is released");
 		if (s->pause == WS_SEEN_PAUSED)
 			judge(v, WS_READY_PAUSED, "it is paused, and no push that is recorded here "
 			      "has paused it");
@@ -208,7 +208,7 @@ static void judge_record(struct ws_fleet_view *v, const struct ws_journal_entry 
 	const long long pid = (long long)of->pid;
 	const char *mixture = ws_journal_mixture(at);
 	v->mixed |= mixture != NULL;
-	v->held |= at->paused;
+	v->held |= at->paused && (e->record.ended || e->fate == WS_PROCESS_DEAD);
 	if (mixture)
 		judge(v, WS_READY_PARTIAL, "%s, since push %lld on %s, %s", mixture, pid, of->host,
 		      fate_of(e));

@@ -25,6 +25,7 @@ struct member {
 	const char *url;
 	enum fate fate;
 	bool canary;
+	bool earlier;        /* an earlier push left it with mixed weights, or paused */
 	struct ws_ev_endpoint_result result; /* its message is `message` */
 	char message[640];
 };
@@ -314,6 +315,7 @@ static int judge(struct ws_fleet *f, struct member *m, const struct ws_fleet_vie
 		/* A record may know that it was left like that. */
 		m->result.state = v->mixed ? WS_PARTIAL : WS_UNTOUCHED;
 		m->result.paused = v->held;
+		m->earlier = v->mixed || v->held;
 		leave_out(f, m, &v->err);
 		return check_left(f, &v->err, err);
 	}
@@ -452,10 +454,11 @@ static int check_kept(struct ws_fleet *f, const char *version, struct ws_err *er
 
 static int check_canaries(struct ws_fleet *f, const char *version, struct ws_err *err)
 {
+	/* The check may take long, and the rest forms another group. */
+	ws_fleet_finish(f, &f->sum);
 	const int64_t since = ws_now_ns();
 	const size_t n = choose_canaries(f);
 	int rc = n ? 0 : ws_err_set(err, WS_EREACH, "no canary is left");
-	ws_fleet_finish(f, NULL); /* the check may take long, and the rest forms another group */
 	if (!rc)
 		rc = f->opts.check(f->opts.check_ctx, f->chosen, n, version, f->until, err);
 	if (!rc)
@@ -514,9 +517,15 @@ static int check_lost(const struct ws_fleet *f, struct ws_err *err)
 		const struct member *m = &f->members[i];
 		if (m->fate != LOST)
 			continue;
-		if (!lost++)
+		if (!lost++ && m->earlier) {
+			ws_err_set(err, WS_EPARTIAL, "%s cannot be reached, and a record lists it "
+			           "as left by an earlier push: %s", m->url, m->message);
+			ws_err_hint(err, "if it is gone for good: wsync-ctl repair --forget -e %s",
+			            m->url);
+		} else if (lost == 1) {
 			ws_err_set(err, WS_EPARTIAL, "%s was lost during the push: %s", m->url,
 			           m->message);
+		}
 		ws_err_where(err, NULL, m->url);
 	}
 	if (lost > 1)
@@ -540,10 +549,11 @@ static void end_run(struct ws_fleet *f, int rc, struct ws_ev_end *result)
 }
 
 /* A list is about all endpoints, and these runs are about some. */
-static int check_asleep(const struct ws_push_source *s, struct ws_err *err)
+static int check_asleep(struct ws_fleet *f, const struct ws_push_source *s, struct ws_err *err)
 {
 	if (!(s->asleep & WS_MEMORY_ALL))
 		return 0;
+	f->asleep = WS_ASLEEP_REFUSED;
 	ws_err_set(err, WS_EUSAGE, "{asleep} LIST is about all endpoints: {only_stale}, "
 	           "{min_endpoints} and {canaries} take no list");
 	return ws_err_hint(err, "use {asleep} recorded");
@@ -577,7 +587,7 @@ int ws_fleet_run(struct ws_fleet *f, const struct ws_push_source *source, struct
 		f->asleep = ws_push_asleep(f->push);
 		return rc;
 	}
-	const int rc = check_asleep(source, &f->failure) || run_steps(f, source, &f->failure) ?
+	const int rc = check_asleep(f, source, &f->failure) || run_steps(f, source, &f->failure) ?
 	                       -1 :
 	                       0;
 	end_run(f, rc, result);

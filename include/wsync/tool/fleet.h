@@ -26,7 +26,7 @@ enum ws_ready {
 	WS_READY_VERSION,   /* it has another weight version, or reports none */
 	WS_READY_BYTES,     /* its checksums are not those of the source */
 	WS_READY_UNPROVEN,  /* they could not be compared, or prove too little */
-	WS_READY_PAUSED,    /* it has the weights, and reports that it is paused */
+	WS_READY_PAUSED,    /* it has the weights, and reports that it is paused or sleeps */
 	WS_READY_UNHEALTHY, /* it has the weights, and GET /health failed */
 	WS_N_READY
 };
@@ -41,7 +41,7 @@ struct ws_fleet_view {
 	struct ws_endpoint_info info; /* unless it was not reached */
 	double coverage;          /* percent of the bytes that were proven; < 0: none */
 	/* A record of this user says so, whatever `ready` is: it has some old and some new weights,
-	 * or released ones; it is paused. */
+	 * or released ones; a push that is over has left it paused. */
 	bool mixed, held;
 };
 
