@@ -19,7 +19,7 @@ static const char *const verify_names[] = { "none", "hash", NULL };
 static const struct opt_command commands[] = {
 	{ "info", "", "show version, model, ranks and weight version", 0, 0, ctl_info },
 	{ "health", "", "check that the endpoints are up", 0, 0, ctl_health },
-	{ "status", "", "show who is ready, and the last push", 0, 0, ctl_status },
+	{ "status", "", "show which endpoints are ready, and the last push", 0, 0, ctl_status },
 	{ "ready", "[SOURCE...]", "check that they may get traffic", 0,
 	  OPT_MANY, ctl_ready },
 	{ "wait", "[SOURCE...]", "wait until they may get traffic", 0, OPT_MANY, ctl_wait },

@@ -525,8 +525,8 @@ static int check_usage(const struct opt_args *args)
 		                           "recorded");
 	if (cfg.only_stale && !cfg.from_stdin && !cfg.weight_version &&
 	    cfg.pushing.verify != WS_VERIFY_HASH)
-		return opt_usage(&program, "--only-stale needs --weight-version or --verify hash: "
-		                           "nothing else tells who has which weights");
+		return opt_usage(&program, "--only-stale needs --weight-version or --verify hash, "
+		                           "to find the endpoints that lack the weights");
 	if (!cfg.from_stdin && !args->n)
 		return opt_usage(&program, "missing argument: SOURCE...");
 	if (cfg.tracing.file && cfg.measuring.file &&

@@ -51,9 +51,9 @@ static bool tell(const struct child *c, pid_t pid, int signal)
 	return kill(c->group ? -pid : pid, signal) == 0;
 }
 
-/* After the child of a group was told to end, what it has started gets time to end, too. A zombie
- * that nobody reaps counts as running, so this wait has an end. Once kill(2) fails, the number may
- * belong to others. */
+/* Waits until the group of a child that got SIGTERM has ended, and kills it at the deadline `end`.
+ * A zombie counts as a member, and may stay for ever where no process reaps it. So the wait ends a
+ * second after SIGKILL. Once kill(2) fails, the group is gone, and its number may be reused. */
 static void end_group(pid_t pid, ws_deadline end)
 {
 	bool killed = false;

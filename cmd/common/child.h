@@ -25,10 +25,10 @@ struct child_end {
 	bool late;                /* it got SIGTERM at the deadline */
 };
 
-/* Its standard input is empty. If this program is cancelled, the child gets SIGTERM once; without
- * `group` it is then waited for without a limit, because it ends by itself. At the deadline it gets
- * SIGTERM if `group`, else it has a deadline of its own. After
- * a signal or the deadline, what is left of a group after grace_ns is killed. */
+/* Runs the child with an empty standard input, and waits for it. 0: *how says how it ended.
+ * If this program is cancelled, the child gets SIGTERM once. Without `group` there is then no time
+ * limit, because the child ends by itself. With `group` it also gets SIGTERM at the deadline, and
+ * grace_ns after a SIGTERM the whole group is killed. */
 int child_run(const struct child *c, struct child_end *how, struct ws_err *err);
 
 #endif

@@ -37,7 +37,7 @@ FILE *outlet_stderr(void);
 
 /* Prints on stderr that a signal came, and ends all waits for readers. Async-signal-safe. */
 void outlet_interrupt(void);
-/* True once writing to stdout has failed: nobody reads what comes next. */
+/* True once writing to stdout has failed. Later output is lost, too. */
 bool outlet_failed(void);
 /* Waits at most ms until everything printed so far is written. Async-signal-safe. */
 void outlet_settle(int ms);

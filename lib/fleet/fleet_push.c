@@ -396,7 +396,7 @@ static int look_first(struct ws_fleet *f, const struct ws_push_source *s, struct
 	o.state_dir = f->opts.push.state_dir;
 	if (f->opts.only_stale && !version && !proof)
 		rc = ws_err_set(err, WS_EUSAGE, "{only_stale} needs {weight_version} or {verify} "
-		                "hash: nothing else tells who has which weights");
+		                "hash, to find the endpoints that lack the weights");
 	else
 		rc = proof ? look_with_proof(f, &o, s, err) : look(f, &o, err);
 	if (rc)

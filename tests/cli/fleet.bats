@@ -26,7 +26,8 @@ prepare() { safetensors small.safetensors {a,b,c,d,e,f}.weight:F32:64,16; }
 
 # cut OPTION...: a push to $url that is ended by SIGTERM between two buckets.
 cut() {
-	start cut wsync-push small.safetensors -e "$url" --bucket-size 4KiB --bucket-timeout 300s "$@"
+	start cut wsync-push small.safetensors -e "$url" --bucket-size 4KiB \
+		--bucket-timeout 300s "$@"
 	eventually requested /update_weights_from_distributed 2
 	kill "$pid"
 	finished cut 143
@@ -60,8 +61,9 @@ fleet() { try wsync-push small.safetensors "${to[@]}" --weight-version "$@" --js
 
 # expect_fed URL...: those that the push sent something to.
 expect_fed() {
-	local i got
-	got=$(json '" ".join(e["url"] for e in lines[-1]["endpoints"] if e["ok"] and not e["current"])')
+	local got
+	got=$(json '" ".join(e["url"] for e in lines[-1]["endpoints"]
+		if e["ok"] and not e["current"])')
 	[ "$got" = "$*" ] || explain "expected that $* were fed, not $got"
 	documented wsync-push <<<"$out"
 }
@@ -244,7 +246,8 @@ documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-
 	expect_fed "${urls[0]}"
 	expect_json '[(l["endpoints"], l["ok"]) for l in lines if l["type"] == "canary"]' \
 		"[(['${urls[0]}'], False)]"
-	expect_journal "${urls[1]}" 's["weight_version"], paths.count("/pause_generation")' "('default', 0)"
+	expect_journal "${urls[1]}" 's["weight_version"], paths.count("/pause_generation")' \
+		"('default', 0)"
 	# A loop asks the same endpoint again, and not the next one.
 	fleet 5 --canary 1 --canary-check false --only-stale
 	expect_status 1
@@ -270,8 +273,8 @@ documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-
 
 @test "a signal reaches the check, and what it has started" {
 	endpoints 2
-	start cut wsync-push small.safetensors "${to[@]}" --weight-version 5 --canary 1 --canary-check \
-		'trap "touch told; exit 3" TERM; touch begun; sleep 300 & echo $! >child; wait'
+	start cut wsync-push small.safetensors "${to[@]}" --weight-version 5 --canary 1 \
+		--canary-check 'trap "touch told; exit 3" TERM; touch begun; sleep 300 & echo $! >child; wait'
 	eventually test -e begun
 	eventually test -s child
 	kill "$pid"
@@ -302,7 +305,7 @@ documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-
 	fleet 5 --canary 1 --canary-check "curl -sS -d '{\"new_version\":\"old\"}' \
 \$WSYNC_ENDPOINTS/update_weight_version >&2"
 	expect_status 1
-	err_has "${urls[0]} has lost the weights during the check: it has weight version old, and not 5"
+	err_has "${urls[0]} has lost the weights during the check: it has weight version old"
 	expect_journal "${urls[1]}" 's["weight_version"]' default
 }
 
@@ -354,9 +357,12 @@ documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-
 		expect_status 1
 		err_has "it is paused"
 	done
-	try wsync-ctl sleep -e "$url" # vLLM reports that, too
+	endpoint asleep --lineage vllm-0.33 # vLLM reports that, too
+	try wsync-ctl sleep -e "$url"
+	expect_status 0
 	try wsync-ctl ready -e "$url"
 	expect_status 1
+	err_has "it sleeps"
 }
 
 @test "status shows the fleet" {
@@ -368,7 +374,9 @@ documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-
 	try wsync-ctl status --json
 	expect_status 0
 	documented wsync-ctl <<<"$out"
-	expect_json '[(l["pool"], l["ready"], l["reason"], l["weight_version"], (l["last_push"] or {}).get("coverage")) for l in lines if l["type"] == "endpoint"]' \
+	expect_json '[(l["pool"], l["ready"], l["reason"], l["weight_version"],
+		(l["last_push"] or {}).get("coverage")) for l in lines
+		if l["type"] == "endpoint"]' \
 		"[('actors', True, None, '5', 100), ('default', False, 'unreached', None, None)]"
 	expect_json 'lines[-2]["ready"], lines[-2]["endpoints"]' '(1, 2)'
 	COLUMNS=200 try wsync-ctl status

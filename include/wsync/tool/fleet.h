@@ -56,9 +56,9 @@ struct ws_fleet_look_opts {
 	 * the samples; NULL: do not */
 	const struct ws_verify_opts *proof;
 	const char *state_dir;    /* of the records; NULL: none */
-	/* Each of up to three requests to an endpoint may take step_ns, and all of them half of
-	 * what is left until then: an endpoint that hangs does not use up the time of the others.
-	 * Not those of `proof`. */
+	/* The requests of a look are sent in up to three steps. A step takes at most step_ns, and
+	 * half of the time left before `until`. So an endpoint that hangs in one step leaves time
+	 * for the next step of the others. `proof` has its own limits. */
 	int64_t step_ns;
 	ws_deadline until;
 	struct ws_sink sink;      /* gets a warning about a record that cannot be read */

@@ -107,7 +107,7 @@ int push_finish_left_open(struct ws_push *p, ws_deadline until, struct ws_err *e
 	for (size_t k = c->n; k-- > 0;)
 		if (c->answers[k].err.code) {
 			push_note_failure(p, c->index[k], &c->answers[k].err);
-			*err = c->answers[k].err; /* not the sum: nobody has new weights */
+			*err = c->answers[k].err; /* not the sum: no endpoint has new weights */
 		} else {
 			p->to.endpoints[c->index[k]].left_open = false;
 		}

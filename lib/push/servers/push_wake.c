@@ -178,7 +178,7 @@ static int pause_again(struct ws_push *p, ws_deadline until, struct ws_err *err)
 	for (size_t k = to.n; k-- > 0;)
 		if (said[k].err.code) {
 			push_note_failure(p, p->to.call.index[k], &said[k].err);
-			*err = said[k].err; /* not the sum: nobody has new weights */
+			*err = said[k].err; /* not the sum: no endpoint has new weights */
 		}
 	return rc;
 }
