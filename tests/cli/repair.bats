@@ -48,10 +48,20 @@ leave() { # NAME OPTIONS...
 	expect_out "nothing to repair"
 }
 
+# late_endpoint OPTIONS...: the first request to join reaches it only when the file `go` is there.
+late_endpoint() {
+	local direct
+	endpoint one "$@"
+	direct=$url
+	proxy "$direct" 'run("touch asked; while [ -e asked ] && [ ! -e go ]; do sleep 0.05; done")'
+	proxy "$direct" 'if path == "/init_weights_update_group" and nth == 1: url = args[0]' \
+		pass "$url"
+}
+
 # An endpoint that takes up the request to join after the push has ended: it waits for a group that
 # is gone.
 late() { # OPTIONS...
-	endpoint one --fault slow:init_weights_update_group:1 --fault-delay 12s "$@"
+	late_endpoint "$@"
 	try wsync-push small.safetensors -e "$url" --init-timeout 300ms
 	expect_status 10
 	err_has "did not answer the request to join group"
@@ -62,6 +72,7 @@ joins() { shown | grep -q '"groups":\["'; }
 
 @test "an endpoint that joins when the push is over is freed by the next push" {
 	late --tp 2
+	touch go
 	eventually joins
 	try wsync-push small.safetensors -e "$url" --init-timeout 30s
 	expect_status 0
@@ -73,6 +84,7 @@ joins() { shown | grep -q '"groups":\["'; }
 	try wsync-ctl repair
 	expect_status 0
 	out_has "may still take up the request to join"
+	touch go
 	eventually joins
 	try wsync-ctl repair
 	expect_status 0
@@ -137,14 +149,15 @@ which has ended: run wsync-ctl repair" ]] ||
 }
 
 @test "an endpoint that joins after the repair of its dead push stays recorded until then" {
-	endpoint one --fault slow:init_weights_update_group:1 --fault-delay 12s
+	late_endpoint
 	start push wsync-push small.safetensors -e "$url"
-	eventually requested /init_weights_update_group 1
+	eventually test -e asked
 	kill -KILL "$pid"
 	wait "$pid" || true
 	try wsync-ctl repair
 	expect_status 0
 	out_has "may still take up the request to join"
+	touch go
 	eventually joins
 	# A rank tries to connect about once a second, a slow one less often.
 	settles() { try wsync-ctl repair; [ "$status" = 0 ] && [[ $out != *"may still"* ]]; }
