@@ -447,7 +447,8 @@ EXCEPTIONS = {
     ("metrics", "refuse"): {0}, ("metrics", "garbage"): {0, 5, 6},
     # Without an answer to it a server is no vLLM, and judged by what else it says. While the answer
     # with the configuration is late it is asked beforehand, and a second time after a bad answer.
-    **{("version", k): {4, 5, 6, 10} for k in ("hang", "late", "die")},
+    **{("version", k): {0, 4, 5, 6, 10} for k in ("hang", "late")},
+    ("version", "die"): {4, 5, 6, 10},
     **{("version", k): {0, 4, 5, 6, 10} for k in ("refuse", "garbage", "wrong-length")},
     ("version", "drop"): {0, 4, 5}, ("version", "slow"): {0},
     # Not waited for where others answer; a vLLM's answer is not read.
