@@ -179,7 +179,7 @@ static int put_all(struct gpu_kernels *k, uint16_t *x, struct ws_err *err)
 	if (put(k, &k->x, x, 2 * n, err) || bench_gpu_wait(&k->g, err))
 		return -1;
 	for (uint64_t i = 0; i < n; i++)
-		codes[i] ^= (codes[i] & 0x7f) == 0x7f; /* replaces E4M3's NaN */
+		codes[i] = (uint8_t)(codes[i] ^ ((codes[i] & 0x7f) == 0x7f)); /* no NaN of E4M3 */
 	return put(k, &k->codes, codes, n, err) || put(k, &k->small, codes, n / NVFP4, err) ||
 	       put_floats(k, &k->a, (uint64_t)RANK * (BENCH_COLS + (uint64_t)k->rows), err) ||
 	       put_floats(k, &k->scales, n / BENCH_NIBBLES, err) ||

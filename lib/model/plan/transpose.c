@@ -15,16 +15,20 @@ typedef uint16_t lanes16 __attribute__((vector_size(16)));
 typedef uint32_t lanes32 __attribute__((vector_size(16)));
 typedef uint64_t lanes64 __attribute__((vector_size(16)));
 
-#define LOW8(a, b) \
-	__builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
-#define HIGH8(a, b) \
-	__builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
-#define LOW16(a, b)  __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
-#define HIGH16(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
-#define LOW32(a, b)  __builtin_shufflevector(a, b, 0, 4, 1, 5)
-#define HIGH32(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
-#define LOW64(a, b)  __builtin_shufflevector(a, b, 0, 2)
-#define HIGH64(a, b) __builtin_shufflevector(a, b, 1, 3)
+/* gcc has this of clang's from 12 on, and one of its own before. */
+#if defined(__clang__) || __GNUC__ >= 12
+#define SHUFFLE __builtin_shufflevector
+#else
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (__typeof__(a)){ __VA_ARGS__ })
+#endif
+#define LOW8(a, b)  SHUFFLE(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define HIGH8(a, b) SHUFFLE(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#define LOW16(a, b)  SHUFFLE(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define HIGH16(a, b) SHUFFLE(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#define LOW32(a, b)  SHUFFLE(a, b, 0, 4, 1, 5)
+#define HIGH32(a, b) SHUFFLE(a, b, 2, 6, 3, 7)
+#define LOW64(a, b)  SHUFFLE(a, b, 0, 2)
+#define HIGH64(a, b) SHUFFLE(a, b, 1, 3)
 
 #define INTERLEAVE(bits, in, out) \
 	_Pragma("GCC unroll 16") \

@@ -64,7 +64,7 @@ static inline bool are_below(enum ws_dtype dtype, const void *x, size_t n, uint1
 			bad |= (u[i] & 0x7fffffff) >= wide;
 	else
 		for (size_t i = 0; i < n; i++)
-			bad_half |= (uint16_t)((h[i] & 0x7fff) >= limit);
+			bad_half = (uint16_t)(bad_half | ((h[i] & 0x7fff) >= limit));
 	return !bad && !bad_half;
 }
 
