@@ -27,31 +27,8 @@ if [ "$version" = 1.13 ]; then
 	exit 77
 fi
 
-# Asked before the root is made, which takes minutes. A plain chroot has no mount as its /, and
-# nothing can be mounted in it that is sure not to show outside.
-mine=(unshare --mount)
-[ "$(id -u)" = 0 ] || mine=(unshare -r --mount)
-if ! why=$("${mine[@]}" true 2>&1); then
-	echo "python.sh: no torch $version without a mount namespace: ${why##*$'\n'}" >&2
-	exit 77
-fi
+"$tree/packaging/enter.sh" || exit # before the root is made, which takes minutes
 root=$("$here/chroot.sh" "$version")
 
-# Inside the namespace. $1 is the root, $2.. the directories to show at their own paths, then -- and
-# the command. A directory whose mount point cannot be made is shown by its nearest ancestor.
-# shellcheck disable=SC2016  # expanded by the shell inside
-enter='
-	root=$1; shift
-	for d in /proc /sys /dev; do mount --rbind "$d" "$root$d" || exit 77; done
-	while [ "$1" != -- ]; do
-		d=$1; shift
-		mkdir -p "$root$d" 2>/dev/null || while [ ! -d "$root$d" ]; do d=${d%/*}; done
-		[ -n "$d" ] || { echo "python.sh: cannot show $1 inside $root" >&2; exit 77; }
-		mount --rbind "$d" "$root$d" || exit 77
-	done
-	shift
-	exec setpriv --pdeathsig KILL chroot "$root" \
-		/bin/sh -c "cd \"\$1\" && shift && exec python3 \"\$@\"" - "$PWD" "$@"
-'
-exec "${mine[@]}" sh -c "$enter" - "$root" "$(realpath "${TMPDIR:-/tmp}")" "$tree" \
-    ${WSYNC_SHOW:+"$WSYNC_SHOW"} -- "$@"
+exec "$tree/packaging/enter.sh" "$root" "$(realpath "${TMPDIR:-/tmp}")" "$tree" \
+	${WSYNC_SHOW:+"$WSYNC_SHOW"} -- python3 "$@"
