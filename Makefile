@@ -4,6 +4,10 @@
 
 VERSION   := $(shell awk -F '"' '/define WSYNC_VERSION "/ { print $$2 }' include/wsync/version.h)
 
+# Of this tree, for --version: unless it is a checkout of its own, nothing, or what is given.
+WSYNC_COMMIT ?= $(shell git ls-files --error-unmatch Makefile >/dev/null 2>&1 && \
+	git describe --always --dirty --abbrev=12 --exclude '*')
+
 # ---- knobs -----------------------------------------------------------------------------------
 PREFIX     ?= /usr/local
 DESTDIR    ?=
@@ -237,10 +241,15 @@ $(BUILD)/obj/%.o: $(BUILD)/gen/%.c
 # a build.
 CHOSEN_sources = $(LIB_SRCS) $(ENDPOINT_SRCS) $(HTTPD_SRCS)
 CHOSEN_archs = $(CUDA_ARCHS)
+CHOSEN_commit := $(WSYNC_COMMIT)
 $(BUILD)/chosen-%: always
 	@mkdir -p $(@D)
 	@echo '$(CHOSEN_$*)' | cmp -s - $@ || echo '$(CHOSEN_$*)' >$@
 always:
+
+# In the programs and not in the library: after a commit little is linked again.
+$(BUILD)/obj/cmd/common/opt_help.o: LAYER = $(INC_cmd) -DWSYNC_COMMIT='"$(CHOSEN_commit)"'
+$(BUILD)/obj/cmd/common/opt_help.o: $(BUILD)/chosen-commit
 
 NVCCFLAGS = -std=c++17 -fmad=false
 
@@ -254,9 +263,11 @@ $(BUILD)/gen/lib/gpu/%.fatbin: lib/gpu/kernels/%.cu $(BUILD)/chosen-archs
 		-gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX) \
 		-MMD -MP -MF $@.d -o $@ $<
 
-$(BUILD)/obj/lib/gpu/images.o: LAYER = $(INC_gpu) -DWSYNC_IMAGES='"$(BUILD)/gen/lib/gpu"' \
-	-DWSYNC_ARCHS='"$(addprefix sm_,$(CUDA_ARCHS))"'
+$(BUILD)/obj/lib/gpu/images.o: LAYER = $(INC_gpu) -DWSYNC_IMAGES='"$(BUILD)/gen/lib/gpu"'
 $(BUILD)/obj/lib/gpu/images.o: $(FATBINS)
+$(BUILD)/obj/lib/gpu/cuda_version.o: LAYER = $(INC_gpu) \
+	-DWSYNC_ARCHS='"$(addprefix sm_,$(CUDA_ARCHS))"'
+$(BUILD)/obj/lib/gpu/cuda_version.o: $(BUILD)/chosen-archs
 
 # A double of the driver that runs the kernels on the CPU, one that lacks all that is about kernels,
 # and a double of NCCL.

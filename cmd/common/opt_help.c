@@ -180,8 +180,9 @@ void opt_print_help(const struct opt_program *p, const struct opt_command *c, bo
 
 void opt_print_version(const struct opt_program *p)
 {
-	printf("%s %s\n%s\n%s\n%s\n", p->name, ws_version(), ws_http_library(), ws_build(),
-	       ws_gpu_library());
+	const char *commit = *WSYNC_COMMIT ? "commit " WSYNC_COMMIT ", " : "";
+	printf("%s %s\n%s%s\n%s\n%s\n", p->name, ws_version(), commit, ws_build(),
+	       ws_http_library(), ws_gpu_library());
 }
 
 static const char *kind_name(enum opt_kind kind)

@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 const char *ws_version(void);      /* "0.1.0", of the library that is linked */
-const char *ws_build(void);        /* "gcc 12.2.0, x86-64, optimized": the compiler and its flags */
+const char *ws_build(void);        /* "gcc 12.2.0, glibc 2.36, x86-64, optimized" */
 const char *ws_http_library(void); /* "libcurl/7.88.1 OpenSSL/3.0.15 ...", as it runs now */
 const char *ws_gpu_library(void);  /* "CUDA kernels for sm_80 sm_90", or "built without CUDA" */
 

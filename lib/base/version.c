@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wsync/version.h"
 
+#include <features.h>
+
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 
@@ -14,6 +16,12 @@
 #else
 #define COMPILER "unknown compiler"
 #define HAS(x) 0
+#endif
+
+#ifdef __GLIBC__
+#define LIBC ", glibc " TEXT(__GLIBC__) "." TEXT(__GLIBC_MINOR__)
+#else
+#define LIBC ""
 #endif
 
 #if defined(__x86_64__)
@@ -51,5 +59,5 @@ const char *ws_version(void)
 
 const char *ws_build(void)
 {
-	return COMPILER MACHINE OPTIMIZED SANITIZED ASSERTS;
+	return COMPILER LIBC MACHINE OPTIMIZED SANITIZED ASSERTS;
 }

@@ -2,10 +2,8 @@
 /* images.c - the fat binaries that nvcc makes of kernels/, embedded as constants.
  *
  * The assembler includes them (.incbin), so that megabytes need not pass through the C compiler.
- * The Makefile sets WSYNC_IMAGES to their directory, WSYNC_ARCHS to the GPUs that they are built
- * for, and makes this file depend on them. */
+ * The Makefile sets WSYNC_IMAGES to their directory, and makes this file depend on them. */
 #include "cuda_driver.h"
-#include "wsync/version.h"
 
 #include <string.h>
 
@@ -42,9 +40,4 @@ const void *ws_cuda_image(const char *name, size_t *bytes)
 			return images[i].begin;
 		}
 	return NULL;
-}
-
-const char *ws_gpu_library(void)
-{
-	return "CUDA kernels for " WSYNC_ARCHS;
 }
