@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cmd/python/wsync.py: a trainer's tensors go into torch's own receivers, and nothing is left of
+them, however a push ends."""
+import glob
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import lib
+import mkst
+
+sys.path.insert(0, os.path.join(lib.TREE, "cmd", "python"))
+import wsync  # noqa: E402
+
+suite = lib.Suite()
+HOW = {"backend": "gloo", "verify": "none"}  # the receivers cannot list their weights
+
+# What the page says, and README.md.
+TRAINER = """
+import sys, torch, wsync
+model = torch.nn.Sequential(torch.nn.Embedding(5000, 64), torch.nn.Linear(64, 5000, bias=False))
+model[1].weight = model[0].weight
+model(torch.randint(5000, (8,))).sum().backward()
+torch.optim.SGD(model.parameters(), lr=0.1).step()
+print("trained", flush=True)
+wsync.push(model.state_dict(), endpoints=sys.argv[1:], weight_version=9, verify="none")
+"""
+
+
+class Fixture:
+    def __init__(self):
+        try:
+            import torch
+        except ImportError as e:
+            raise lib.Skip("no torch") from e
+        self.torch = torch
+        os.environ.update(lib.push_env(), PYTHONPATH=sys.path[0],
+                          PATH="%s/bin:%s" % (lib.BUILD, os.environ["PATH"]))
+        self.peers = lib.Receivers("1.13", [1, 2])
+        self.small = lib.scratch("small.safetensors")
+        mkst.write(self.small, [("a", "F32", (64, 32))], 1)
+        subprocess.run([sys.executable, os.path.join(lib.TREE, "tests/cli/small_model.py"),
+                        "llama", lib.scratch("llama")], check=True)
+
+    def urls(self):
+        return [e.url for e in self.peers.endpoints]
+
+
+def held(tensors):
+    """What a receiver must have of them."""
+    return {name: {"dtype": str(t.dtype).rpartition(".")[2], "shape": list(t.shape),
+                   "sha256": hashlib.sha256(bytes(t.contiguous().view(-1).numpy())).hexdigest()}
+            for name, t in tensors.items()}
+
+
+def left_over():
+    """Files in shared memory and temporary ones, and unnamed ones that a process of this test has
+    open."""
+    files = glob.glob("/dev/shm/wsync*")
+    for process in glob.glob("/proc/[0-9]*"):
+        try:
+            with open(process + "/environ", "rb") as f:
+                ours = lib.SCRATCH.encode() in f.read() or process == "/proc/%d" % os.getpid()
+            files += [fd for fd in glob.glob(process + "/fd/*")
+                      if ours and os.readlink(fd).startswith("/memfd:wsync")]
+        except OSError:
+            pass  # it has ended
+    return files
+
+
+def fails(code, call, *args, **options):
+    try:
+        call(*args, **options)
+    except wsync.Error as e:
+        assert e.code == code, (e.code, e.message)
+        return e
+    raise AssertionError("it did not fail")
+
+
+@suite.case("three steps of a training arrive, tied once, turned and of every type, byte for byte")
+def steps(fix):
+    torch = fix.torch
+    model = torch.nn.Sequential(torch.nn.Embedding(500, 64), torch.nn.Linear(64, 500, bias=False))
+    model[1].weight = model[0].weight
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for version in 1, 2, 3:
+        model(torch.randint(500, (8,))).sum().backward()
+        optimizer.step()
+        state = model.state_dict()
+        assert list(state) == ["0.weight", "1.weight"]
+        state.update(turned=state["0.weight"].t(), part=state["0.weight"][3:7, 1::2],
+                     steps=torch.tensor(version), half=torch.full((3, 5), 1.5).half(),
+                     brain=torch.arange(7.).bfloat16(), none=torch.zeros(0, 4),
+                     mask=torch.tensor([True, False]), bytes=torch.arange(5).to(torch.uint8))
+        events = []
+        end = wsync.push(state, fix.urls(), weight_version=version, on_event=events.append, **HOW)
+        assert end["ok"] and end["weight_version"] == str(version), end
+        assert [e["type"] for e in events][::len(events) - 1] == ["start", "end"], events
+        del state["1.weight"]
+        del state["none"]  # nothing of it is sent
+        brain = state.pop("brain")
+        expected = held(state)
+        expected["brain"] = held({"brain": brain.view(torch.int16)})["brain"]
+        expected["brain"]["dtype"] = "bfloat16"
+        lib.check_held(fix.peers.endpoints, expected)
+    assert not left_over(), left_over()
+
+
+@suite.case("the script of the page trains and pushes")
+def script(fix):
+    subprocess.run([sys.executable, "-c", TRAINER, *fix.urls()], check=True, timeout=lib.PATIENCE)
+    for rank in fix.peers.endpoints[1].get("/received"):
+        assert list(rank) == ["0.weight"] and rank["0.weight"]["shape"] == [5000, 64], rank
+
+
+@suite.case("a wrong name raises what is meant, and a second call goes on")
+def wrong_name(fix):
+    model = lib.scratch("llama")
+    with lib.Embedded("--model", model) as e:
+        state = {n: fix.torch.zeros(t["shape"], dtype=fix.torch.bfloat16)
+                 for n, t in lib.oracle(os.path.join(model, "model.safetensors")).items()}
+        assert wsync.verify(state, [e.url], command="names")["ok"]
+        state["model.nrom.weight"] = state.pop("model.norm.weight")
+        found = []
+        for call, how in (wsync.push, {}), (wsync.verify, {"command": "names"}):
+            error = fails("mismatch", call, state, [e.url], on_event=found.append, **how)
+            assert "model.nrom.weight" in error.message and error.endpoint == e.url, error
+            assert error.hint.startswith("did you mean model.norm.weight?"), error
+            assert error.hint in str(error) and error.end["exit"] == 1, error
+        assert [f["near"] for f in found if f["type"] == "mismatch"][0] == "model.norm.weight"
+        assert not left_over(), left_over()
+        state["model.norm.weight"] = state.pop("model.nrom.weight")
+        assert wsync.push(state, [e.url], verify="hash", config=model)["verify"] == "hash"
+        assert wsync.verify(state, [e.url], config=model)["ok"]
+        state["model.norm.weight"] += 1
+        fails("mismatch", wsync.verify, state, [e.url], config=model)
+
+
+@suite.case("other failures are raised too: usage, an endpoint that is not there, no program")
+def failures(fix):
+    assert "--nope" in fails("usage", wsync.push, "x", nope=1).message
+    fails("input", wsync.push, lib.scratch("nothing"), fix.urls())
+    url = "http://127.0.0.1:%d" % lib.free_port()
+    error = fails("unreachable", wsync.push, fix.small, [url], on_event=None)
+    assert (error.endpoint, error.phase) == (url, "connect"), vars(error)
+    for wrong in {"a": 1}, {"a": fix.torch.zeros(1, device="meta")}, \
+            {"a": fix.torch.zeros(1, dtype=fix.torch.complex64)}:
+        try:
+            wsync.push(wrong, fix.urls())
+        except ValueError:
+            continue
+        raise AssertionError("%s was taken" % wrong)
+    path, os.environ["PATH"] = os.environ["PATH"], "/nowhere"
+    try:
+        assert "wsync-push" in fails("system", wsync.push, "x").message
+    finally:
+        os.environ["PATH"] = path
+    assert not left_over(), left_over()
+
+
+@suite.case("endpoints are registered, and a push without endpoints goes to them")
+def registry(fix):
+    url = fix.urls()[0]
+    end = wsync.register("add", url, pool="math", timeout="30s")
+    assert end["ok"], end
+    assert wsync.push(fix.small, pool="math", **HOW)["endpoints"][0]["url"] == url
+    assert wsync.register("remove", url)["ok"]
+    fails("usage", wsync.push, fix.small, **HOW)
+
+
+@suite.case("an exception of on_event ends the push, which resumes who is paused")
+def callback(fix):
+    def stop(event):
+        if event["type"] == "plan":
+            raise KeyError("enough")
+    with lib.Embedded() as e:
+        try:
+            wsync.push({"a": fix.torch.zeros(1000)}, [e.url], on_event=stop)
+        except KeyError:
+            assert not e.get("/wsync/journal")["state"]["paused"]
+            assert not left_over(), left_over()
+            return
+    raise AssertionError("it was swallowed")
+
+
+@suite.case("a push runs in a thread while this one goes on")
+def thread(fix):
+    ended = []
+    with lib.Embedded("--fault", "slow:update_weights_from_distributed:1") as e:
+        t = threading.Thread(target=lambda: ended.append(
+            wsync.push({"a": fix.torch.zeros(1000)}, [e.url])))
+        t.start()
+        lib.await_true(lambda: any(r["path"] == "/update_weights_from_distributed"
+                                   for r in e.get("/wsync/journal")["requests"]), "the transfer")
+        assert t.is_alive() and not ended
+        t.join(lib.PATIENCE)
+        assert ended and ended[0]["ok"], ended
+
+
+def trainer(e):
+    """One in the middle of a push."""
+    child = lib.start([sys.executable, "-c", TRAINER, e.url], stdout=subprocess.PIPE,
+                      stderr=subprocess.PIPE, text=True)
+    lib.await_true(lambda: any(r["path"] == "/update_weights_from_distributed"
+                               for r in e.get("/wsync/journal")["requests"]), "the transfer")
+    assert left_over()
+    return child
+
+
+@suite.case("Ctrl-C ends the push in order, and nothing is left")
+def interrupted(_):
+    with lib.Embedded("--fault", "hang:update_weights_from_distributed:1") as e:
+        child = trainer(e)
+        os.kill(child.pid, signal.SIGINT)
+        _, err = child.communicate(timeout=lib.PATIENCE)
+        lib.stop(child)
+        assert child.returncode == -signal.SIGINT, (child.returncode, err)
+        assert "KeyboardInterrupt" in err and "interrupted" in err, err
+        assert not left_over(), left_over()
+
+
+@suite.case("a trainer that is killed leaves no file, and the next push ends what it began")
+def killed(fix):
+    with lib.Embedded("--fault", "slow:update_weights_from_distributed:1", "--fault-delay",
+                      "5s") as e:
+        child = trainer(e)
+        os.kill(child.pid, signal.SIGKILL)
+        lib.stop(child)
+        lib.await_true(lambda: not left_over(), "the end of the file")
+        assert wsync.push({"0.weight": fix.torch.zeros(5000, 64)}, [e.url], verify="hash",
+                          lock_wait="60s")["ok"]
+        assert not e.get("/wsync/journal")["state"]["paused"]
+
+
+sys.exit(suite.main(Fixture))
