@@ -42,6 +42,7 @@ int ws_http_open(const struct ws_http_opts *opts, struct ws_http **out, struct w
 	}
 	h->connect_ns = opts->connect_ns > 0 ? opts->connect_ns : 10 * WS_NS_PER_S;
 	h->max_reply = opts->max_reply ? opts->max_reply : (size_t)64 << 20;
+	h->ca_system = ws_http_system_ca();
 	h->log = opts->log;
 	h->trace = opts->trace;
 	/* By default libcurl keeps four times as many idle connections as there are requests in

@@ -22,6 +22,7 @@ struct ws_http {
 	struct curl_slist *headers; /* headers of every request with a body */
 	struct curl_slist *plain;   /* headers of every other request */
 	char *ca_file;              /* NULL: the system's */
+	const char *ca_system;      /* where that is; NULL: where libcurl looks */
 	int64_t connect_ns;
 	size_t max_reply;
 	bool keeps_names;
@@ -54,6 +55,9 @@ struct ws_http_flight {
 /* Makes the headers of every request; api_key may be NULL. */
 int ws_http_make_headers(struct ws_http *h, const char *api_key, struct ws_err *err);
 void ws_http_free_headers(struct ws_http *h);
+/* A libcurl of another system, as in our wheel, looks for certificates in a place that this one may
+ * not have. Returns where they are then, else NULL. */
+const char *ws_http_system_ca(void);
 /* Checks a file of certificates. WS_EINPUT: it has none. */
 int ws_http_take_ca_file(struct ws_http *h, const char *path, struct ws_err *err);
 /* Sets up f's handle before it starts. */

@@ -17,6 +17,7 @@
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_IDLE_S = 3, CA_FILE_MAX = 16 << 20, SMALL_BODY = 16 << 10 };
 
@@ -73,6 +74,25 @@ void ws_http_free_headers(struct ws_http *h)
 }
 
 /* ---- trust ---- */
+
+const char *ws_http_system_ca(void)
+{
+#if LIBCURL_VERSION_NUM >= 0x074600
+	static const char *const known[] = {
+		"/etc/ssl/certs/ca-certificates.crt", /* Debian, Ubuntu, Arch */
+		"/etc/pki/tls/certs/ca-bundle.crt",   /* Red Hat, Fedora */
+		"/etc/ssl/ca-bundle.pem",             /* SUSE */
+		"/etc/ssl/cert.pem",                  /* Alpine */
+	};
+	const curl_version_info_data *built = curl_version_info(CURLVERSION_NOW);
+	if (built->age < CURLVERSION_SEVENTH || !built->cainfo || access(built->cainfo, R_OK) == 0)
+		return NULL;
+	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+		if (access(known[i], R_OK) == 0)
+			return known[i];
+#endif
+	return NULL;
+}
 
 /* libcurl reports a bad file as a failed connection. */
 int ws_http_take_ca_file(struct ws_http *h, const char *path, struct ws_err *err)
@@ -205,6 +225,8 @@ static void set_limits(const struct ws_http *h, CURL *easy, const struct ws_http
 	if (h->ca_file) {
 		curl_easy_setopt(easy, CURLOPT_CAINFO, h->ca_file);
 		curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
+	} else if (h->ca_system) {
+		curl_easy_setopt(easy, CURLOPT_CAINFO, h->ca_system);
 	}
 	if (names_loopback(call->url))
 		curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
