@@ -9,8 +9,10 @@ helper asks of torch's; test_manifest_torch.py is about torch itself. Prints "re
 it is ended.
     --device N       on that GPU                 --free     lets go of the memory when it is ready
     --tied A=B       B is A under another name   --refuse   as memory that cannot be shared
+    --push URL       no manifest: cmd/python/wsync.py pushes the tensors to that endpoint
 """
 import argparse
+import collections
 import contextlib
 import ctypes
 import json
@@ -21,6 +23,7 @@ import sys
 import types
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../cmd/python"))
+import wsync  # noqa: E402
 import wsync_manifest  # noqa: E402
 
 TORCH = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "U8": "uint8", "I64": "int64",
@@ -33,6 +36,9 @@ cuda = ctypes.CDLL("libcuda.so.1")
 def call(name, *args):
     rc = getattr(cuda, name)(*args)
     assert rc == 0, f"{name}: {rc}"
+
+
+Device = collections.namedtuple("Device", "type index")
 
 
 class Tensor:
@@ -49,6 +55,9 @@ class Tensor:
 
     def data_ptr(self):
         return self.at
+
+    def stride(self):
+        return None  # all are contiguous
 
     def numel(self):
         n = 1
@@ -107,6 +116,7 @@ def main():
     p.add_argument("--tied")
     p.add_argument("--free", action="store_true")
     p.add_argument("--refuse", action="store_true")
+    p.add_argument("--push", metavar="URL")
     args = p.parse_args()
     context = ctypes.c_void_p()
     call("cuInit", 0)
@@ -115,7 +125,7 @@ def main():
     sys.modules["torch"] = types.SimpleNamespace(cuda=types.SimpleNamespace(
         synchronize=synchronize, device=lambda device: contextlib.nullcontext()))
     segments = Segments()
-    weights = load(args.source, segments, args.device)
+    weights = load(args.source, segments, Device("cuda", args.device))
     if args.tied:
         one, other = args.tied.split("=")
         weights[other] = weights[one]
@@ -123,6 +133,14 @@ def main():
         table = (ctypes.c_void_p * 2).in_dll(cuda, "fake_cuda")
         ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_uint,
                          ctypes.c_int)(table[1])(b"cuIpcGetMemHandle", 0, 1)
+    if args.push:
+        end = wsync.push(weights, [args.push], config=args.config, verify="hash")
+        print(end["verify"], end["tensors"])
+        for at in segments.all:
+            call("cuMemFree_v2", ctypes.c_uint64(at))
+        call("cuCtxSetCurrent", None)
+        call("cuDevicePrimaryCtxRelease_v2", args.device)
+        return
     keep = wsync_manifest.export(weights, args.manifest, config=args.config, metadata={"step": 7})
     assert len(keep) == len(weights)
     if args.free:

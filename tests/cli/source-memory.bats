@@ -307,6 +307,19 @@ column 5 (cuda-ipc:b.json)"
 	[ "$(echo m.json*)" = m.json ] || explain "$(ls)"
 }
 
+@test "wsync.push of a trainer's tensors reads them where they are, a tied one once" {
+	endpoint one
+	mkdir tmp
+	try env TMPDIR="$scratch/tmp" /usr/bin/python3 "$repo/tests/cli/exporter.py" \
+		ckpt/model.safetensors - --push "$url" --tied model.embed_tokens.weight=also \
+		--config ckpt
+	expect_status 0
+	expect_out "hash 21"
+	[ -z "$(ls tmp)" ]
+	try wsync-verify weights ckpt -e "$url"
+	expect_status 0
+}
+
 @test "a part of a GPU is known by its own kind of number" {
 	of_the_double
 	FAKE_CUDA_MIG=1 trainer m ckpt/model.safetensors
