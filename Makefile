@@ -175,7 +175,7 @@ all: programs $(if $(HAVE_SCDOC),man) left-out ## build the library, the program
 
 ifneq ($(MISSING),)
 SELF_SUFFICIENT := help deps check check-asan check-clang check-gpu gpu-kit demo bench soak lint \
-	format uninstall clean
+	format uninstall clean wheel bundle deb check-packages
 ifneq ($(filter-out $(SELF_SUFFICIENT),$(or $(MAKECMDGOALS),all)),)
 $(shell tests/setup.sh -n build)
 $(error missing: $(MISSING))
@@ -457,6 +457,23 @@ lint: ## shellcheck, codespell, man page lint, clang-tidy where present
 format: ## clang-format on what changed (an aid; hand-aligned tables may switch it off)
 	clang-format -i $$(git diff --name-only HEAD -- '*.c' '*.h')
 
+# ---- packages -------------------------------------------------------------------------------
+CUDA_OF_NVCC = $(if $(HAVE_CUDA),$(abspath $(dir $(realpath $(NVCC)))..))
+in_root = $(Q)BUILD=$(BUILD) VERSION=$(VERSION) WSYNC_COMMIT=$(CHOSEN_commit) \
+	CUDA_HOME=$(CUDA_OF_NVCC) packaging/make.sh
+.PHONY: wheel bundle deb check-packages
+wheel: ## for pip: programs, libraries and Python module, in build/dist (needs mmdebstrap)
+	$(in_root) wheel
+
+bundle: ## one file to unpack anywhere: programs and libraries, in build/dist
+	$(in_root) bundle
+
+deb: ## packages for Debian 12 and later, in build/dist; DEBIAN=11 or 13 for others
+	$(in_root) deb
+
+check-packages: programs wheel bundle deb ## build the packages, and try each in roots of Debian
+	$(Q)BUILD=$(BUILD) tests/run tests/packages/packages.bats
+
 # ---- installing ------------------------------------------------------------------------------
 # Directories of the user may have blanks and quotes in their names, so the recipes have them in
 # quotes.
@@ -514,7 +531,7 @@ install: all $(BUILD)/install/libwsync.a ## install under PREFIX (/usr/local), i
 		ln -sf wsync.fish $(to_fish)/$$p.fish; done
 	install -m 644 completions/_wsync $(to_zsh)
 	install -m 644 completions/wsync.fish $(to_fish)
-	install -m 644 cmd/python/wsync_manifest.py $(to_share)/python
+	install -m 644 cmd/python/wsync.py cmd/python/wsync_manifest.py $(to_share)/python
 	install -m 644 lib/vllm/wsync_vllm.py $(to_share)
 
 # By name, and directories only when they are empty, so that nothing of others is removed, wherever
@@ -527,7 +544,8 @@ uninstall: ## remove what install put there
 	for m in $(basename $(notdir $(filter %.scd,$(EVERYTHING)))); do \
 		rm -f $(to_man)/man$${m##*.}/$$m; done
 	rm -f $(to_bash)/wsync $(to_zsh)/_wsync $(to_fish)/wsync.fish \
-		$(to_share)/python/wsync_manifest.py \
+		$(to_share)/python/wsync.py $(to_share)/python/wsync_manifest.py \
+		$(to_share)/python/__pycache__/wsync.*.pyc \
 		$(to_share)/python/__pycache__/wsync_manifest.*.pyc \
 		$(to_share)/wsync_vllm.py $(to_share)/__pycache__/wsync_vllm.*.pyc
 	for d in $(to_include) $(to_share)/python/__pycache__ $(to_share)/python \

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # enter.sh - run a command inside a root directory, with some directories of this machine.
 #
-#     packaging/enter.sh ROOT DIRECTORY... -- COMMAND...
+#     packaging/enter.sh ROOT DIRECTORY[:PATH]... -- COMMAND...
 #
 # In a mount namespace of its own: nothing stays mounted, the directories have the same paths
-# inside, the network and the processes are the host's. Every step is an exec, so the caller's child
-# IS the command, and it is killed when the caller dies. The working directory is the caller's, or /
-# where the root lacks it. Exits 77 where there are no mount namespaces, and tries only that without
-# arguments.
+# inside, or PATH; the network and the processes are the host's. Every step is an exec, so the
+# caller's child IS the command, and it is killed when the caller dies. The working directory is the
+# caller's, or / where the root lacks it. Exits 77 where there are no mount namespaces, and tries
+# only that without arguments.
 set -euo pipefail
 
 # A plain chroot has no mount as its /, and nothing can be mounted in it that is sure not to show
@@ -28,10 +28,11 @@ enter='
 	root=$1; shift
 	for d in /proc /sys /dev; do mount --rbind "$d" "$root$d" || exit 77; done
 	while [ "$1" != -- ]; do
-		d=$1; shift
-		mkdir -p "$root$d" 2>/dev/null || while [ ! -d "$root$d" ]; do d=${d%/*}; done
-		[ -n "$d" ] || { echo "enter.sh: cannot show $1 inside $root" >&2; exit 77; }
-		mount --rbind "$d" "$root$d" || exit 77
+		d=${1%:*}; to=${1##*:}; shift
+		mkdir -p "$root$to" 2>/dev/null ||
+			while [ ! -d "$root$to" ]; do d=${d%/*}; to=${to%/*}; done
+		[ -n "$to" ] || { echo "enter.sh: cannot show $1 inside $root" >&2; exit 77; }
+		mount --rbind "$d" "$root$to" || exit 77
 	done
 	shift
 	exec setpriv --pdeathsig KILL chroot "$root" \

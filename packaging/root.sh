@@ -100,7 +100,7 @@ build()
 	# Libraries that a package takes with it are the newest that can be had: of a release whose
 	# support has ended the archive of security updates has gaps.
 	case $name in
-	build-*) how+=(--customize-hook="echo 'deb $from-security $suite-security main' \
+	build-*) how+=(--customize-hook="mkdir \"\$1\"/wsync; echo 'deb $from-security $suite-security main' \
 		>\"\$1\"/etc/apt/sources.list.d/security.list; chroot \"\$1\" sh -c \
 		'apt-get update && apt-get -y --ignore-missing upgrade || echo W: no updates'") ;;
 	esac

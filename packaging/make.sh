@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# make.sh - builds packages inside a root with nothing but Debian's compiler and libraries.
+#
+#     packaging/make.sh wheel|bundle|deb
+#
+# The Makefile calls it. BUILD is the build directory, VERSION and WSYNC_COMMIT what is built;
+# CUDA_HOME, if not empty, is the CUDA Toolkit that makes the kernels. Wheels and bundles are built
+# with the oldest Debian that can be had, because they run with its glibc and later ones; .deb files
+# with DEBIAN (12). Two builds of a commit are equal. The results are in $BUILD/dist.
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+tree=$(dirname "$here")
+what=$1
+cd "$tree"
+
+declare -A suites=([11]=bullseye [12]=bookworm [13]=trixie)
+packages=(gcc g++ libc6-dev make pkg-config libcurl4-openssl-dev libcjson-dev libxxhash-dev
+	libssl-dev libmicrohttpd-dev scdoc patchelf python3 python3-wheel debhelper lintian)
+declare -A more=([11]=python3-distutils)
+root_of() { "$here/root.sh" "build-$1" "${suites[$1]}" "${packages[@]}" ${more[$1]-}; }
+
+case $what in
+deb) releases=("${DEBIAN:-12}") ;;
+*)   releases=(11 12 13) ;;
+esac
+root=
+for release in "${releases[@]}"; do
+	[ -n "${suites[$release]-}" ] ||
+		{ echo "make.sh: DEBIAN is $release: it must be one of 11, 12 and 13" >&2; exit 2; }
+	root=$(root_of "$release") && break
+	root=
+done
+[ -n "$root" ] || { echo "make.sh: no root to build in (above)" >&2; exit 77; }
+
+shown=("$tree:/wsync") # nvcc puts a hash of the path into what it makes
+# Of a toolkit that is part of the system, the rest of the system cannot be shown.
+if [ -n "${CUDA_HOME-}" ]; then
+	CUDA_HOME=$(realpath "$CUDA_HOME")
+	if [ "$CUDA_HOME" = /usr ]; then
+		echo "make.sh: built without CUDA: its toolkit is in /usr, and not on its own" >&2
+		CUDA_HOME=
+	else
+		shown+=("$CUDA_HOME")
+	fi
+fi
+
+: "${SOURCE_DATE_EPOCH:=$(git log -1 --format=%ct 2>/dev/null || date +%s)}"
+export SOURCE_DATE_EPOCH
+mkdir -p "$BUILD/dist"
+"$here/enter.sh" "$root" "${shown[@]}" -- env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \
+	HOME=/root SOURCE_DATE_EPOCH="$SOURCE_DATE_EPOCH" VERSION="$VERSION" RELEASE="$release" \
+	WSYNC_COMMIT="${WSYNC_COMMIT-}" CUDA_HOME="${CUDA_HOME-}" BUILD="$BUILD/packages-$release" \
+	DIST="$BUILD/dist" /wsync/packaging/inside.sh "$what" </dev/null

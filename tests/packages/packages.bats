@@ -1,0 +1,103 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# What make wheel, make bundle and make deb have made, tried where it is to run: in roots of Debian
+# with nothing else. `make check-packages` builds it first.
+cache=${WSYNC_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/wsync} # the user's, before helpers change HOME
+load ../cli/helpers
+
+prepare() {
+	[ "$(id -u)" = 0 ] || skip "packages are installed by root"
+	export WSYNC_CACHE=$cache
+	dist=$build/dist
+}
+
+# root NAME SUITE PACKAGE...: sets $root to a copy, to be changed.
+root() {
+	try "$repo/packaging/root.sh" "$@"
+	[ "$status" != 77 ] || skip "$err"
+	expect_status 0
+	root=$scratch/root
+	cp -a "$out" "$root"
+	# how this machine reaches the network
+	cp -L /etc/resolv.conf "$root/etc"
+	cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs" || :
+}
+
+# inside COMMAND...: in the root, and with our tree.
+inside() {
+	try "$repo/packaging/enter.sh" "$root" "$repo" "$dist" -- env -i HOME=/root LC_ALL=C.UTF-8 \
+		PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"
+}
+
+with_pip=(python3 python3-venv python3-pip ca-certificates)
+
+# runs KIND FILE: in $root, with the name and number of this version, verified.
+runs() {
+	inside "$repo/tests/packages/try.sh" "$@"
+	expect_status 0
+	out_has "verified by hash, weight version 1"
+	if grep -q "^$repo" <<<"$out$err"; then explain "the tree is named"; fi
+}
+python_runs() { [[ $out == *$'True hash 2\ninput' ]] || explain "no push from Python"; }
+
+wheel_runs() {
+	root "pip-$1" "$2" "${with_pip[@]}"
+	runs wheel "$(ls "$dist"/wsync-*-manylinux_*.whl)"
+	python_runs
+}
+bundle_runs() {
+	root "empty-$1" "$2" ca-certificates
+	runs bundle "$(ls "$dist"/wsync-*-glibc*.tar.gz)"
+}
+deb_runs() {
+	root "empty-$1" "$2" ca-certificates
+	runs deb "$(ls "$dist"/wsync_*_amd64.deb)"
+	python_runs
+}
+
+@test "the wheel, Debian 11" { wheel_runs 11 bullseye; }
+@test "the wheel, Debian 12" { wheel_runs 12 bookworm; }
+@test "the wheel, Debian 13" { wheel_runs 13 trixie; }
+@test "the bundle, Debian 11" { bundle_runs 11 bullseye; }
+@test "the bundle, Debian 12" { bundle_runs 12 bookworm; }
+@test "the bundle, Debian 13" { bundle_runs 13 trixie; }
+@test "the .deb, Debian 12" { deb_runs 12 bookworm; }
+@test "the .deb, Debian 13" { deb_runs 13 trixie; }
+
+@test "a program in C is built with wsync-dev" {
+	root empty-12 bookworm ca-certificates
+	sed -n '/^### As a library/,/^## /s/^    //p' "$repo/README.md" >"$root/trainer.c"
+	inside sh -ec 'apt-get -q update >&2
+		apt-get -q install -y --no-install-recommends gcc libc6-dev pkg-config "$@" >&2
+		cc /trainer.c -o /trainer $(pkg-config --cflags --libs wsync)
+		/trainer /nothing http://127.0.0.1:1 || exit 0' - "$dist"/wsync-dev_*_amd64.deb
+	expect_status 0
+	err_has "cannot connect"
+}
+
+@test "the wheel is under 15 MB, and two builds of a commit are equal" {
+	local wheel
+	wheel=$(ls "$dist"/wsync-*-manylinux_*.whl)
+	[ "$(stat -c %s "$wheel")" -lt 15000000 ] || explain "$(stat -c %s "$wheel") bytes"
+	cp "$wheel" first.whl
+	TRY_SECONDS=600 try make -C "$repo" --no-print-directory wheel BUILD="build/again"
+	expect_status 0
+	cmp first.whl "$repo/$out"
+	rm -rf "$repo/build/again"
+}
+
+@test "auditwheel and twine agree with the wheel" {
+	local wheel
+	wheel=$(ls "$dist"/wsync-*-manylinux_*.whl)
+	root pip-13 trixie "${with_pip[@]}"
+	inside sh -ec 'python3 -m venv /t && /t/bin/pip install -q auditwheel twine'
+	[ "$status" = 0 ] || skip "PyPI is not there: ${err##*$'\n'}"
+	inside /t/bin/auditwheel show "$wheel"
+	expect_status 0
+	out=$(tr -s '\n ' '  ' <<<"$out") # lines are folded
+	local tag=${wheel##*none-}
+	out_has "consistent with the following platform tag: \"${tag%.whl}\"."
+	inside /t/bin/twine check --strict "$wheel"
+	expect_status 0
+	out_has PASSED
+}
