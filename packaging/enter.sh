@@ -28,11 +28,12 @@ enter='
 	root=$1; shift
 	for d in /proc /sys /dev; do mount --rbind "$d" "$root$d" || exit 77; done
 	while [ "$1" != -- ]; do
-		d=${1%:*}; to=${1##*:}; shift
+		d=${1%:*}; to=${1##*:}
 		mkdir -p "$root$to" 2>/dev/null ||
 			while [ ! -d "$root$to" ]; do d=${d%/*}; to=${to%/*}; done
 		[ -n "$to" ] || { echo "enter.sh: cannot show $1 inside $root" >&2; exit 77; }
 		mount --rbind "$d" "$root$to" || exit 77
+		shift
 	done
 	shift
 	exec setpriv --pdeathsig KILL chroot "$root" \

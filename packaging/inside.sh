@@ -53,6 +53,12 @@ relocatable() {
 		run_path "$lib" "\$ORIGIN"
 		cp "/usr/share/doc/$package/copyright" "$dir/share/doc/wsync/$package.copyright"
 	done <"$BUILD/libraries"
+	# xxHash is inlined. Many of these name a license that Debian has once for all.
+	cp /usr/share/doc/libxxhash-dev/copyright "$dir/share/doc/wsync/libxxhash.copyright"
+	grep -oh '/usr/share/common-licenses/[A-Z][A-Za-z0-9.-]*[A-Za-z0-9]' \
+		"$dir/share/doc/wsync"/*.copyright | sort -u | while read -r from; do
+		[ ! -f "$from" ] || cp "$from" "$dir/share/doc/wsync"
+	done
 	for program in "$dir"/bin/*; do
 		run_path "$program" "\$ORIGIN/../libexec/wsync"
 	done

@@ -6,7 +6,8 @@
 #
 # Prints the path of the root, under $WSYNC_CACHE or the user's cache directory, so that every
 # clone finds it again. It is built beside its final name and renamed when complete; two callers at
-# once build it once. Other packages, or another suite, make it anew. Exits 77, saying why, where
+# once build it once. Other packages, or another suite, make it anew; a root to build packages in
+# has security updates, and is made anew every month. Exits 77, saying why, where
 # such a root cannot be made.
 set -euo pipefail
 
@@ -23,7 +24,12 @@ root=$cache/$name
 part=$root.part
 log=$cache/$name.log
 stamp=etc/wsync-root          # written last, by the owner of the root's files
-is_there() { [ "$(cat "$root/$stamp" 2>/dev/null)" = "$suite $packages" ]; }
+# What is built in a root takes libraries from it, so it is not older than a month.
+made="$suite $packages"
+case $name in
+build-*) made+=" $(date +%Y-%m)" ;;
+esac
+is_there() { [ "$(cat "$root/$stamp" 2>/dev/null)" = "$made" ]; }
 
 # The Debian archive that apt uses here: the first one that carries the main component of a
 # release (security, updates and other people's archives do not count). Both forms of sources.
@@ -92,7 +98,7 @@ build()
 		--dpkgopt='path-exclude=/usr/share/doc/*'
 		--dpkgopt='path-include=/usr/share/doc/*/copyright'
 		--dpkgopt='path-exclude=/usr/share/man/*'
-		--customize-hook="echo '$suite $packages' >\"\$1\"/$stamp")
+		--customize-hook="echo '$made' >\"\$1\"/$stamp")
 	case $suite in
 	# Testing's Release files are valid for a week, and a mirror may stand still for longer.
 	forky) how+=(--aptopt='Acquire::Check-Valid-Until "false"') ;;
@@ -102,7 +108,7 @@ build()
 	case $name in
 	build-*) how+=(--customize-hook="mkdir \"\$1\"/wsync; echo 'deb $from-security $suite-security main' \
 		>\"\$1\"/etc/apt/sources.list.d/security.list; chroot \"\$1\" sh -c \
-		'apt-get update && apt-get -y --ignore-missing upgrade || echo W: no updates'") ;;
+		'apt-get update && apt-get -y --ignore-missing upgrade || echo W: some security updates are missing'") ;;
 	esac
 	command -v mmdebstrap >/dev/null || skip "mmdebstrap is not installed"
 	if [ -r "$keys" ]; then how+=(--keyring="$keys"); fi
@@ -115,6 +121,7 @@ build()
 	echo "root.sh: making $root (about a minute)" >&2
 	"${how[@]}" "$suite" "$part" "$from" >"$log" 2>&1 </dev/null ||
 		skip "mmdebstrap $suite failed: $(grep -m 1 '^E:' "$log") (log: $log)"
+	grep '^W: some security' "$log" | sed "s|^W|root.sh: $name|; s|$| (log: $log)|" >&2 || :
 }
 
 if ! is_there; then

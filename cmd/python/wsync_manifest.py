@@ -88,7 +88,7 @@ def export(state_dict, path, config=None, metadata=None):
         if not getattr(t, "is_cuda", False) or hasattr(t, "full_tensor"):
             raise ValueError(f"{name}: not a plain tensor on a GPU; gather sharded tensors, leave "
                              f"out the rest")
-        keep[name] = t.detach().contiguous()
+        keep[name] = t.detach().resolve_neg().contiguous()
     for device in {t.device for t in keep.values()}:
         torch.cuda.synchronize(device)
     for name, t in keep.items():

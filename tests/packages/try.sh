@@ -26,7 +26,7 @@ bundle)
 esac
 for p in bench ctl endpoint gateway list-weights push register verify; do
 	"wsync-$p" --version >/version
-	grep -q "^commit [0-9a-f]" /version
+	grep -q "glibc" /version
 done
 cat /version
 
@@ -48,6 +48,9 @@ except wsync.Error as e:
     print(e.code)
 END
 if [ "$kind" = wheel ]; then
+	/venv/bin/pip install -q --no-index --target /target "$file"
+	env PATH=/usr/bin:/bin PYTHONPATH=/target /usr/bin/python3 -c 'import wsync
+wsync.register("list", registry="/none")'
 	/venv/bin/pip uninstall -q -y wsync
 	[ -z "$(find /venv -name '*wsync*')" ]
 fi

@@ -5,6 +5,7 @@ import glob
 import hashlib
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -43,8 +44,9 @@ class Fixture:
         self.peers = lib.Receivers(".".join(torch.__version__.split(".")[:2]), [1, 2])
         self.small = lib.scratch("small.safetensors")
         mkst.write(self.small, [("a", "F32", (64, 32))], 1)
-        subprocess.run([sys.executable, os.path.join(lib.TREE, "tests/cli/small_model.py"),
-                        "llama", lib.scratch("llama")], check=True)
+        for family in "llama", "qwen3":
+            subprocess.run([sys.executable, os.path.join(lib.TREE, "tests/cli/small_model.py"),
+                            family, lib.scratch(family)], check=True)
 
     def urls(self):
         return [e.url for e in self.peers.endpoints]
@@ -57,19 +59,36 @@ def held(tensors):
             for name, t in tensors.items()}
 
 
+def unnamed(pid):
+    """The descriptors of a process that are files of wsync's without a name."""
+    found = []
+    for fd in glob.glob("/proc/%s/fd/*" % pid):
+        try:
+            found += [fd] if os.readlink(fd).startswith("/memfd:wsync") else []
+        except OSError:
+            pass  # it is closed now, like the one that glob had
+    return found
+
+
 def left_over():
-    """Files in shared memory and temporary ones, and unnamed ones that a process of this test has
-    open."""
-    files = glob.glob("/dev/shm/wsync*")
+    """Files in shared memory, and those without a name that a process of this test has open."""
+    files = glob.glob("/dev/shm/wsync*") + unnamed(os.getpid())
     for process in glob.glob("/proc/[0-9]*"):
         try:
             with open(process + "/environ", "rb") as f:
-                ours = lib.SCRATCH.encode() in f.read() or process == "/proc/%d" % os.getpid()
-            files += [fd for fd in glob.glob(process + "/fd/*")
-                      if ours and os.readlink(fd).startswith("/memfd:wsync")]
+                if lib.SCRATCH.encode() in f.read():
+                    files += unnamed(os.path.basename(process))
         except OSError:
             pass  # it has ended
     return files
+
+
+def is_refused(call, *args, **options):
+    try:
+        call(*args, **options)
+    except ValueError:
+        return True
+    return False
 
 
 def fails(code, call, *args, **options):
@@ -91,7 +110,7 @@ def script(fix):
         assert sorted(rank) == ["bias", "weight"] and rank["weight"]["shape"] == [64, 64], rank
 
 
-@suite.case("three steps of a training arrive, tied once, turned and of every type, byte for byte")
+@suite.case("three steps of a training arrive, turned, negated and of every type, byte for byte")
 def steps(fix):
     torch = fix.torch
     model = torch.nn.Sequential(torch.nn.Embedding(500, 64), torch.nn.Linear(64, 500, bias=False))
@@ -101,17 +120,18 @@ def steps(fix):
         model(torch.randint(500, (8,))).sum().backward()
         optimizer.step()
         state = model.state_dict()
-        assert list(state) == ["0.weight", "1.weight"]
+        assert list(state) == ["0.weight", "1.weight"]  # one tensor
         state.update(turned=state["0.weight"].t(), part=state["0.weight"][3:7, 1::2],
                      steps=torch.tensor(version), half=torch.full((3, 5), 1.5).half(),
-                     brain=torch.arange(7.).bfloat16(), none=torch.zeros(0, 4),
-                     mask=torch.tensor([True, False]), bytes=torch.arange(5).to(torch.uint8))
+                     brain=torch.arange(7.).bfloat16(), minus=torch._neg_view(torch.ones(9)),
+                     none=torch.zeros(0, 4), mask=torch.tensor([True, False]),
+                     bytes=torch.arange(5).to(torch.uint8))
         events = []
         end = wsync.push(state, fix.urls(), weight_version=version, on_event=events.append, **HOW)
         assert end["ok"] and end["weight_version"] == str(version), end
         assert [e["type"] for e in events][::len(events) - 1] == ["start", "end"], events
-        del state["1.weight"]
         del state["none"]  # nothing of it is sent
+        state["minus"] = -torch.ones(9)
         brain = state.pop("brain")
         expected = held(state)
         expected["brain"] = held({"brain": brain.view(torch.int16)})["brain"]
@@ -150,19 +170,44 @@ def failures(fix):
     url = "http://127.0.0.1:%d" % lib.free_port()
     error = fails("unreachable", wsync.push, fix.small, [url], on_event=None)
     assert (error.endpoint, error.phase) == (url, "connect"), vars(error)
-    for wrong in {"a": 1}, {"a": fix.torch.zeros(1, device="meta")}, \
-            {"a": fix.torch.zeros(1, dtype=fix.torch.complex64)}:
-        try:
-            wsync.push(wrong, fix.urls())
-        except ValueError:
-            continue
-        raise AssertionError("%s was taken" % wrong)
+    hollow = fix.torch.Tensor._make_wrapper_subclass(
+        type("Hollow", (fix.torch.Tensor,), {"__torch_dispatch__": classmethod(
+            lambda cls, f, types, args=(), kwargs=None: args[0])}), (4,))
+    for wrong in 1, fix.torch.zeros(1, device="meta"), hollow, \
+            fix.torch.zeros(1, dtype=fix.torch.complex64):
+        assert is_refused(wsync.push, {"a": wrong}, fix.urls()), wrong
+    # an option without its value takes no other word for it; no endpoint is not every endpoint
+    fails("usage", wsync.push, fix.small, fix.urls(), weight_version=True)
+    assert is_refused(wsync.push, fix.small, []) and is_refused(wsync.push, fix.small, url)
     path, os.environ["PATH"] = os.environ["PATH"], "/nowhere"
     try:
         assert "wsync-push" in fails("system", wsync.push, "x").message
+        os.environ["PATH"] = lib.scratch("bin")
+        os.mkdir(os.environ["PATH"])
+        with open(lib.scratch("bin/wsync-push"), "w", encoding="utf-8") as f:
+            f.write("#!/bin/sh\necho wsync-push: warning: it warns >&2\nkill -9 $$\n")
+        os.chmod(f.name, 0o755)
+        sys.stderr = None  # as in a program without a console
+        error = fails("system", wsync.push, "x")
+        assert "-9" in error.message, error
     finally:
-        os.environ["PATH"] = path
+        os.environ["PATH"], sys.stderr = path, sys.__stderr__
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.code) == (str(error), "system")
     assert not left_over(), left_over()
+
+
+@suite.case("a head that the model's config ties is sent once, others under each of their names")
+def ties(fix):
+    weight = fix.torch.arange(600.).view(200, 3)
+    state = {"lm_head.weight": weight, "model.embed_tokens.weight": weight, "other": weight}
+    for family, names in ("llama", sorted(state)), ("qwen3", sorted(state)[1:]):
+        wsync.push(state, fix.urls(), config=lib.scratch(family), **HOW)
+        for rank in fix.peers.endpoints[1].get("/received"):
+            assert sorted(rank) == names, (family, rank)
+    state["lm_head.weight"] = weight.clone()
+    wsync.push(state, fix.urls(), config=lib.scratch("qwen3"), **HOW)
+    assert len(fix.peers.endpoints[0].get("/received")[0]) == 3
 
 
 @suite.case("endpoints are registered, and a push without endpoints goes to them")
@@ -178,16 +223,37 @@ def registry(fix):
 @suite.case("an exception of on_event ends the push, which resumes who is paused")
 def callback(fix):
     def stop(event):
-        if event["type"] == "plan":
+        if event["type"] == "endpoint" and event["phase"] == "pause":
             raise KeyError("enough")
-    with lib.Embedded() as e:
+    with lib.Embedded("--fault", "slow:update_weights_from_distributed:1") as e:
         try:
             wsync.push({"a": fix.torch.zeros(1000)}, [e.url], on_event=stop)
         except KeyError:
-            assert not e.get("/wsync/journal")["state"]["paused"]
+            journal = e.get("/wsync/journal")
+            paths = [r["path"] for r in journal["requests"]]
+            assert "/pause_generation" in paths, paths
+            # with some new weights it stays paused, and a record says so
+            assert journal["state"]["paused"] == ("/continue_generation" not in paths), journal
             assert not left_over(), left_over()
             return
     raise AssertionError("it was swallowed")
+
+
+@suite.case("a fork of the trainer does not keep the memory of a push")
+def fork(fix):
+    children = []
+
+    def make(event):
+        if event["type"] == "plan":
+            children.append(subprocess.Popen(["sleep", "600"], pass_fds=[
+                int(os.path.basename(fd)) for fd in unnamed(os.getpid())]))
+    with lib.Embedded() as e:
+        wsync.push({"a": fix.torch.zeros(1000)}, [e.url], on_event=make)
+    child, = children
+    sizes = [os.stat(fd).st_size for fd in unnamed(child.pid)]
+    child.kill()
+    child.wait()
+    assert sizes == [0], sizes
 
 
 @suite.case("a push runs in a thread while this one goes on")
@@ -234,8 +300,8 @@ def killed(fix):
         os.kill(child.pid, signal.SIGKILL)
         lib.stop(child)
         lib.await_true(lambda: not left_over(), "the end of the file")
-        assert wsync.push({"0.weight": fix.torch.zeros(5000, 64)}, [e.url], verify="hash",
-                          lock_wait="60s")["ok"]
+        assert wsync.push({n: fix.torch.zeros(5000, 64) for n in ("0.weight", "1.weight")}, [e.url],
+                          verify="hash", lock_wait="60s")["ok"]
         assert not e.get("/wsync/journal")["state"]["paused"]
 
 
