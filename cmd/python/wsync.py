@@ -20,7 +20,7 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
+from typing import IO, Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 Event = Dict[str, Any]
 OnEvent = Optional[Callable[[Event], None]]
@@ -78,20 +78,23 @@ def _words(options: Mapping[str, Any]) -> List[str]:
     return words + flags
 
 
-def _with_source(program, words, source, endpoints, on_event, options):
+def _with_source(program: str, words: List[str], source: Source,
+                 endpoints: Optional[Sequence[str]], on_event: OnEvent,
+                 options: Mapping[str, Any]) -> Event:
     if isinstance(endpoints, str) or (endpoints is not None and not endpoints):
         raise ValueError("endpoints: a list of URLs, or None for the registered ones")
     to = [f"--endpoint={e}" for e in endpoints or []]
     if not isinstance(source, Mapping):
-        paths = [source] if isinstance(source, (str, os.PathLike)) else source
-        paths = [p if not p.startswith("-") else "./" + p for p in map(os.fspath, paths)]
+        each = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+        paths = [os.fspath(p) for p in each]
+        paths = ["./" + p if p.startswith("-") else p for p in paths]
         return _run(program, [*words, *paths, *to, *_words(options)], on_event)
     from wsync_tensors import as_source
     with as_source(source, options.get("config")) as path:
         return _run(program, [*words, path, *to, *_words(options)], on_event)
 
 
-def _program(name):
+def _program(name: str) -> str:
     """The one that was installed with this file, else the one on the PATH."""
     try:
         files = importlib.metadata.files("wsync") or []
@@ -105,7 +108,7 @@ def _program(name):
     return found
 
 
-def _relay(pipe, said):
+def _relay(pipe: IO[str], said: List[str]) -> None:
     with pipe:
         for line in pipe:
             said.append(line)
@@ -115,16 +118,18 @@ def _relay(pipe, said):
                 pass
 
 
-def _run(program, words, on_event):
+def _run(program: str, words: List[str], on_event: OnEvent) -> Event:
     said: List[str] = []
-    end = None
+    end: Optional[Event] = None
     child = subprocess.Popen([_program(program), "--json", *words], stdin=subprocess.DEVNULL,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
                              errors="replace")
-    relay = threading.Thread(target=_relay, args=(child.stderr, said), daemon=True)
+    out, err = child.stdout, child.stderr
+    assert out and err  # of which mypy cannot know
+    relay = threading.Thread(target=_relay, args=(err, said), daemon=True)
     relay.start()
     try:
-        for line in child.stdout:
+        for line in out:
             if not (line.startswith("{") and line.endswith("}\n")):
                 break  # it was killed, or prints its help
             event = json.loads(line)
@@ -136,15 +141,15 @@ def _run(program, words, on_event):
         child.send_signal(signal.SIGINT if isinstance(e, KeyboardInterrupt) else signal.SIGTERM)
         raise
     finally:
-        for _ in child.stdout:
+        for _ in out:
             pass
-        child.stdout.close()
+        out.close()
         code = child.wait()
         relay.join(5)  # what it has started may have the pipe for longer
     if end and end["ok"] and code == 0:
         return end
-    e = (end or {}).get("error") or {}
+    why = (end or {}).get("error") or {}
     lines = [t.partition(": ")[2].strip() for t in said if ": warning: " not in t]
     told = lines[0] if lines and code > 0 else f"{program} ended with status {code}"
-    raise Error(e.get("code") or ("usage" if code == 2 else "system"), e.get("message") or told,
-                e.get("hint"), e.get("phase"), e.get("endpoint"), end)
+    raise Error(why.get("code") or ("usage" if code == 2 else "system"), why.get("message") or told,
+                why.get("hint"), why.get("phase"), why.get("endpoint"), end)

@@ -25,7 +25,7 @@ v('wsync_push_endpoint_paused', endpoint='$url')" "('0', '0')"
 		verify="hash")' 1
 	local version compiler
 	version=$(wsync-push --version | sed -n '1s/.* //p')
-	compiler=$(wsync-push --version | sed -n 3p)
+	compiler=$(wsync-push --version | sed -n '2s/^commit [^,]*, //p')
 	is "v('wsync_build_info', version='$version', build='$compiler')" 1
 	for key in bytes wire_bytes tensors buckets; do
 		is "v('wsync_push_$key')" "$(json "lines[-1]['$key']")"
