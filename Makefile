@@ -460,7 +460,7 @@ format: ## clang-format on what changed (an aid; hand-aligned tables may switch 
 # ---- packages -------------------------------------------------------------------------------
 CUDA_OF_NVCC = $(if $(HAVE_CUDA),$(abspath $(dir $(realpath $(NVCC)))..))
 in_root = $(Q)BUILD=$(BUILD) VERSION=$(VERSION) WSYNC_COMMIT=$(CHOSEN_commit) \
-	CUDA_HOME=$(CUDA_OF_NVCC) packaging/make.sh
+	CUDA=$(CUDA) CUDA_HOME=$(CUDA_OF_NVCC) packaging/make.sh
 .PHONY: wheel bundle deb check-packages
 wheel: ## for pip: programs, libraries and Python module, in build/dist (needs mmdebstrap)
 	$(in_root) wheel
@@ -471,7 +471,9 @@ bundle: ## one file to unpack anywhere: programs and libraries, in build/dist
 deb: ## packages for Debian 12 and later, in build/dist; DEBIAN=11 or 13 for others
 	$(in_root) deb
 
-check-packages: programs ## build the packages, and try each in roots of Debian
+check-packages: ## build the packages, and try each in roots of Debian
+	@tests/setup.sh
+	@$(MAKE) --no-print-directory programs
 	$(in_root) roots; case $$? in 0) ;; \
 		77) echo '0 passed, 0 failed, 1 skipped'; exit ;; *) exit 1 ;; esac; \
 	$(MAKE) --no-print-directory wheel bundle deb && \

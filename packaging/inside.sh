@@ -10,7 +10,8 @@ if [ -n "$CUDA_HOME" ]; then cuda=(CUDA=1 CUDA_HOME="$CUDA_HOME"); else cuda=(CU
 eval "$(DEB_BUILD_MAINT_OPTIONS=hardening=+all DEB_CFLAGS_APPEND=-g0 dpkg-buildflags --export=sh)"
 export DEB_CFLAGS_APPEND=-g0 DEB_BUILD_OPTIONS=noautodbgsym
 # make sees no change of these.
-flags="$(gcc -dumpfullversion) $CPPFLAGS $CFLAGS $LDFLAGS"
+flags="$(cat /etc/wsync-root) $CPPFLAGS $CFLAGS $LDFLAGS"
+[ -z "$CUDA_HOME" ] || flags+=$("$CUDA_HOME/bin/nvcc" --version | tail -n 1)
 [ "$(cat "$BUILD/flags" 2>/dev/null)" = "$flags" ] || rm -rf "$BUILD"
 mkdir -p "$BUILD"
 echo "$flags" >"$BUILD/flags"
@@ -53,7 +54,7 @@ relocatable() {
 		run_path "$lib" "\$ORIGIN"
 		cp "/usr/share/doc/$package/copyright" "$dir/share/doc/wsync/$package.copyright"
 	done <"$BUILD/libraries"
-	# xxHash is inlined. Many of these name a license that Debian has once for all.
+	# xxHash is inlined. Many copyright files only name a file of common-licenses.
 	cp /usr/share/doc/libxxhash-dev/copyright "$dir/share/doc/wsync/libxxhash.copyright"
 	grep -oh '/usr/share/common-licenses/[A-Z][A-Za-z0-9.-]*[A-Za-z0-9]' \
 		"$dir/share/doc/wsync"/*.copyright | sort -u | while read -r from; do
@@ -116,6 +117,7 @@ make_deb() {
 
 		 -- $maintainer  $(date -uRd "@$SOURCE_DATE_EPOCH")
 	END
+	in_tree all >"$BUILD.log" 2>&1 || { tail -n 20 "$BUILD.log" >&2; exit 1; }
 	TREE=$PWD TREE_BUILD=$BUILD TREE_CUDA="${cuda[*]}" \
 		make -C "$source" -f debian/rules binary >"$BUILD.log" 2>&1 ||
 		{ tail -n 20 "$BUILD.log" >&2; exit 1; }

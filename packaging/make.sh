@@ -16,7 +16,7 @@ tree=$(dirname "$here")
 what=$1
 cd "$tree"
 case $BUILD in
-/*) echo "make.sh: BUILD is $BUILD: it must be a directory of the tree" >&2; exit 2 ;;
+/* | *..*) echo "make.sh: BUILD is $BUILD: it must be a directory of the tree" >&2; exit 2 ;;
 esac
 command -v mmdebstrap >/dev/null ||
 	{ echo "make.sh: mmdebstrap is not installed (make deps)" >&2; exit 77; }
@@ -38,6 +38,7 @@ for release in "${releases[@]}"; do
 		{ echo "make.sh: DEBIAN is $release: it must be one of 11, 12 and 13" >&2; exit 2; }
 	root=$(root_of "$release") && break
 	root=
+	echo "make.sh: not with Debian $release (above)" >&2
 done
 [ -n "$root" ] || { echo "make.sh: no root to build in (above)" >&2; exit 77; }
 [ "$what" != roots ] || { root_of "${DEBIAN:-12}" >/dev/null; exit; }
@@ -47,10 +48,12 @@ shown=("$tree:/wsync") # nvcc puts a hash of the path into what it makes
 if [ -n "${CUDA_HOME-}" ]; then
 	CUDA_HOME=$(realpath "$CUDA_HOME")
 	if [ "$CUDA_HOME" = /usr ]; then
+		[ "${CUDA-}" != 1 ] || { echo "make.sh: CUDA=1: not with a toolkit in /usr" >&2; exit 1; }
 		echo "make.sh: built without CUDA: its toolkit is in /usr, and not on its own" >&2
 		CUDA_HOME=
 	else
-		shown+=("$CUDA_HOME")
+		shown+=("$CUDA_HOME:/cuda")
+		CUDA_HOME=/cuda
 	fi
 fi
 
@@ -61,8 +64,8 @@ fi
 : "${SOURCE_DATE_EPOCH:=$(stat -c %Y CHANGELOG.md)}"
 mkdir -p "$BUILD/dist"
 exec 8>"$BUILD/dist/.lock"
-flock 8 # make -j: they share what they build
+flock -w 1800 8 || { echo "make.sh: another build of packages goes on" >&2; exit 1; }
 "$here/enter.sh" "$root" "${shown[@]}" -- env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \
 	HOME=/root SOURCE_DATE_EPOCH="$SOURCE_DATE_EPOCH" VERSION="$VERSION" RELEASE="$release" \
 	WSYNC_COMMIT="${WSYNC_COMMIT-}" CUDA_HOME="${CUDA_HOME-}" BUILD="$BUILD/packages-$release" \
-	DIST="$BUILD/dist" /wsync/packaging/inside.sh "$what" </dev/null
+	DIST="$BUILD/dist" /wsync/packaging/inside.sh "$what" </dev/null 8>&-

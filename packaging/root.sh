@@ -93,6 +93,7 @@ build()
 	local keys=/usr/share/keyrings/debian-archive-keyring.gpg from
 	from=$(mirror)
 	from=${from:-http://deb.debian.org/debian}
+	from=${from%/}
 	# shellcheck disable=SC2016  # expanded by mmdebstrap's shell
 	local -a how=(mmdebstrap --variant=minbase --include="$packages"
 		--dpkgopt='path-exclude=/usr/share/doc/*'
@@ -106,7 +107,7 @@ build()
 	# Libraries that a package takes with it are the newest that can be had: of a release whose
 	# support has ended the archive of security updates has gaps.
 	case $name in
-	build-*) how+=(--customize-hook="mkdir \"\$1\"/wsync; echo 'deb $from-security $suite-security main' \
+	build-*) how+=(--customize-hook="mkdir \"\$1\"/wsync \"\$1\"/cuda; echo 'deb $from-security $suite-security main' \
 		>\"\$1\"/etc/apt/sources.list.d/security.list; chroot \"\$1\" sh -c \
 		'apt-get update && apt-get -y --ignore-missing upgrade || echo W: some security updates are missing'") ;;
 	esac
@@ -121,17 +122,23 @@ build()
 	echo "root.sh: making $root (about a minute)" >&2
 	"${how[@]}" "$suite" "$part" "$from" >"$log" 2>&1 </dev/null ||
 		skip "mmdebstrap $suite failed: $(grep -m 1 '^E:' "$log") (log: $log)"
-	grep '^W: some security' "$log" | sed "s|^W|root.sh: $name|; s|$| (log: $log)|" >&2 || :
+	if grep -q '^W: some security' "$log"; then
+		echo "root.sh: $name: security updates are missing:" >&2
+		grep '^E: Failed' "$log" >&2 || :
+	fi
 }
 
 if ! is_there; then
 	mkdir -p "$cache" || skip "cannot write $cache"
 	exec 9>"$root.lock"
 	flock -w 900 9 || skip "somebody else has been making $root for 15 minutes"
-	if ! is_there; then
+	if is_there; then
+		: # by the other one
+	elif (build); then
 		discard "$root"
-		build
 		mv "$part" "$root"
+	else
+		[ -e "$root/$stamp" ] || exit 77 # an older one is better than none
 	fi
 fi
 echo "$root"

@@ -7,7 +7,8 @@
 
 Options are those of the programs: weight_version=120 is --weight-version=120, True gives an option
 without a value, a list repeats it, None and False leave it out. on_event is called with every JSON
-line (wsync-json(5)) as a dict. The result is the last of these lines. A failure raises wsync.Error.
+line (wsync-json(5)) as a dict. The result is the last of these lines. wsync.Error is raised when
+the program fails, ValueError for arguments that cannot be given to it.
 
 Every call waits for its program without Python's lock, so it can run in a thread beside training;
 the tensors must stay as they are until it returns.
@@ -16,7 +17,6 @@ import importlib.metadata
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -70,6 +70,8 @@ def _words(options: Mapping[str, Any]) -> List[str]:
     words, flags = [], []
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")
+        if isinstance(value, (list, tuple)) and not value:
+            raise ValueError(f"{name} is an empty list; None is the default")
         for v in value if isinstance(value, (list, tuple)) else [value]:
             if v is True:
                 flags.append(flag)
@@ -81,9 +83,10 @@ def _words(options: Mapping[str, Any]) -> List[str]:
 def _with_source(program: str, words: List[str], source: Source,
                  endpoints: Optional[Sequence[str]], on_event: OnEvent,
                  options: Mapping[str, Any]) -> Event:
-    if isinstance(endpoints, str) or (endpoints is not None and not endpoints):
+    urls = None if endpoints is None else list(endpoints)
+    if isinstance(endpoints, str) or urls == []:
         raise ValueError("endpoints: a list of URLs, or None for the registered ones")
-    to = [f"--endpoint={e}" for e in endpoints or []]
+    to = [f"--endpoint={e}" for e in urls or []]
     if not isinstance(source, Mapping):
         each = [source] if isinstance(source, (str, os.PathLike)) else list(source)
         paths = [os.fspath(p) for p in each]
@@ -100,8 +103,11 @@ def _program(name: str) -> str:
         files = importlib.metadata.files("wsync") or []
     except importlib.metadata.PackageNotFoundError:
         files = []
+    here = os.path.realpath(__file__)
+    if not any(os.path.realpath(str(f.locate())) == here for f in files):
+        files = []  # of another one
     own = [str(f.locate()) for f in files if f.name == name]
-    own += [os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", name)]  # pip --target
+    own += [os.path.join(os.path.dirname(here), "bin", name)]  # pip --target
     found = next((p for p in own if os.access(p, os.X_OK)), None) or shutil.which(name)
     if not found:
         raise Error("system", f"{name} is neither installed with this module nor on the PATH")
@@ -114,16 +120,18 @@ def _relay(pipe: IO[str], said: List[str]) -> None:
             said.append(line)
             try:
                 sys.stderr.write(line)
-            except Exception:  # closed, or nobody reads it: the program must not wait for that
+            except Exception:  # it is closed: the program must not wait for us
                 pass
 
 
 def _run(program: str, words: List[str], on_event: OnEvent) -> Event:
     said: List[str] = []
     end: Optional[Event] = None
+    # In a session of its own a terminal's Ctrl-C does not reach it: a second signal from here would
+    # be one too many, and end it at once.
     child = subprocess.Popen([_program(program), "--json", *words], stdin=subprocess.DEVNULL,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
-                             errors="replace")
+                             errors="replace", start_new_session=True)
     out, err = child.stdout, child.stderr
     assert out and err  # of which mypy cannot know
     relay = threading.Thread(target=_relay, args=(err, said), daemon=True)
@@ -136,20 +144,22 @@ def _run(program: str, words: List[str], on_event: OnEvent) -> Event:
             end = event if event["type"] == "end" else None
             if on_event is not None:
                 on_event(event)
-    except BaseException as e:
-        # It cleans up within seconds. A terminal's Ctrl-C, which it has got already, counts once.
-        child.send_signal(signal.SIGINT if isinstance(e, KeyboardInterrupt) else signal.SIGTERM)
+            if end:
+                break  # what it has started may have the pipe for longer
+    except BaseException:
+        child.terminate()  # it cleans up within seconds
         raise
     finally:
-        for _ in out:
-            pass
+        if not end:
+            for _ in out:
+                pass
         out.close()
         code = child.wait()
-        relay.join(5)  # what it has started may have the pipe for longer
+        relay.join(5)
     if end and end["ok"] and code == 0:
         return end
     why = (end or {}).get("error") or {}
-    lines = [t.partition(": ")[2].strip() for t in said if ": warning: " not in t]
+    lines = [t.strip().rpartition(program + ": ")[2] for t in said if ": warning: " not in t]
     told = lines[0] if lines and code > 0 else f"{program} ended with status {code}"
     raise Error(why.get("code") or ("usage" if code == 2 else "system"), why.get("message") or told,
                 why.get("hint"), why.get("phase"), why.get("endpoint"), end)

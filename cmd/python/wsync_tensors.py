@@ -24,9 +24,8 @@ def as_source(tensors, config=None):
     # The file has no name: it is gone with the last process that has it open, however that ends.
     with open(os.memfd_create("wsync"), "r+b") as f:
         word = f"/proc/{os.getpid()}/fd/{f.fileno()}"
-        keep = None
         if devices == {"cuda"}:
-            word, keep = "cuda-ipc:" + word, _export(tensors, f, config)
+            word, _keep = "cuda-ipc:" + word, _export(tensors, f, config)
         elif devices <= {"cpu"}:
             _write(tensors, f)
         else:
@@ -37,7 +36,6 @@ def as_source(tensors, config=None):
             yield word
         finally:
             f.truncate(0)  # forks of this process may have it open for long
-            del keep
 
 
 def _export(tensors, f, config):
@@ -50,26 +48,34 @@ def _export(tensors, f, config):
 
 
 def _plain(name, t):
+    if not isinstance(name, str):
+        raise ValueError(f"{name!r}: names of tensors are strings")
     if hasattr(t, "data_ptr") and not hasattr(t, "full_tensor"):  # one like a DTensor has that
         t = t.detach().resolve_neg()
-        if t.data_ptr() or not t.numel():
-            return t
+        with contextlib.suppress(RuntimeError):  # sparse ones have no memory that could be sent
+            if t.data_ptr() or not t.numel():
+                return t
     raise ValueError(f"{name}: not a plain tensor; gather sharded tensors, leave out the rest")
 
 
 def _without_ties(tensors, config):
     """Without a head that is the embedding, if the model's config.json says that servers tie it."""
-    heads = [n for n in tensors if n.split(".")[-2:] == ["lm_head", "weight"]]
     try:
-        with open(os.path.join(config, "config.json") if os.path.isdir(config) else config,
+        path = os.fspath(config)
+        with open(os.path.join(path, "config.json") if os.path.isdir(path) else path,
                   encoding="utf-8") as f:
             c = json.load(f)
-        tied = {**c, **c.get("text_config", {})}.get("tie_word_embeddings")
+        if {**c, **(c.get("text_config") or {})}.get("tie_word_embeddings") is not True:
+            return tensors
     except (OSError, TypeError, ValueError):  # none is given, or the program will say it
         return tensors
-    others = {(t.data_ptr(), t.shape, t.stride()) for n, t in tensors.items() if n not in heads}
-    return {n: t for n, t in tensors.items() if not (
-        tied is True and n in heads and (t.data_ptr(), t.shape, t.stride()) in others)}
+
+    def places(layer):
+        return {n: (t.data_ptr(), t.shape, t.stride()) for n, t in tensors.items()
+                if n.split(".")[-2:] == [layer, "weight"]}
+    bodies = places("embed_tokens").values()
+    tied = [n for n, place in places("lm_head").items() if place in bodies]
+    return {n: t for n, t in tensors.items() if n not in tied}
 
 
 def _write(tensors, f):

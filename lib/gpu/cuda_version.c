@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_version.c - apart from the kernels, of which a program that runs none has no copy.
+/* cuda_version.c - in a file of its own, so that a program without kernels does not link them.
  *
  * The Makefile sets WSYNC_ARCHS to the GPUs that they are built for. */
 #include "wsync/version.h"

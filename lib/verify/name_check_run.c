@@ -329,7 +329,7 @@ static void blame(const struct ws_name_check_run *a, const struct ws_name_check_
 	           *t->url ? ": " : "", a->found.errors, a->found.errors == 1 ? "" : "s", f->name,
 	           f->reason);
 	if (*f->near && f->verdict == WS_NAME_UNEXPECTED && g->n == 1)
-		ws_err_hint(err, "did you mean %s? %s", f->near, g->remedy);
+		ws_err_hint(err, "did you mean %s?%s%s", f->near, *g->remedy ? " " : "", g->remedy);
 	else if (*g->remedy)
 		ws_err_hint(err, "%s", g->remedy);
 	if (*t->url)

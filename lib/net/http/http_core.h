@@ -55,8 +55,8 @@ struct ws_http_flight {
 /* Makes the headers of every request; api_key may be NULL. */
 int ws_http_make_headers(struct ws_http *h, const char *api_key, struct ws_err *err);
 void ws_http_free_headers(struct ws_http *h);
-/* A libcurl of another system, as in our wheel, looks for certificates in a place that this one may
- * not have. Returns where they are then, else NULL. */
+/* A libcurl that comes from another system, as in our wheel, looks for certificates where that one
+ * has them. Returns where this one has them, NULL if libcurl finds them. */
 const char *ws_http_system_ca(void);
 /* Checks a file of certificates. WS_EINPUT: it has none. */
 int ws_http_take_ca_file(struct ws_http *h, const char *path, struct ws_err *err);
