@@ -68,6 +68,8 @@ if have scdoc && have mandoc; then
     trap 'rm -f "$page"' EXIT
     for f in man/*.scd; do
         scdoc <"$f" >"$page" || { echo "$f: scdoc refuses it" >&2; failed=1; continue; }
+        # a request of roff, which scdoc 1.11 lets through
+        if grep -n "^'" "$f"; then echo "$f: a line begins with '" >&2; failed=1; fi
         mandoc -T lint -W error "$page" || { echo "in $f" >&2; failed=1; }
     done
 fi
