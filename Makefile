@@ -6,7 +6,7 @@ VERSION   := $(shell awk -F '"' '/define WSYNC_VERSION "/ { print $$2 }' include
 
 # Of this tree, for --version: unless it is a checkout of its own, nothing, or what is given.
 WSYNC_COMMIT ?= $(shell git ls-files --error-unmatch Makefile >/dev/null 2>&1 && \
-	git describe --always --dirty --abbrev=12 --exclude '*')
+	GIT_OPTIONAL_LOCKS=0 git describe --always --dirty --abbrev=12 --exclude '*')
 
 # ---- knobs -----------------------------------------------------------------------------------
 PREFIX     ?= /usr/local
