@@ -6,9 +6,6 @@ load helpers
 
 prepare() {
 	[ "$build" = "$repo/build" ] || skip "for the ordinary build"
-	# of the commit that was built, else every program is linked again, beside other tests
-	WSYNC_COMMIT=$(<"$build/chosen-commit")
-	export WSYNC_COMMIT
 	make -C "$repo" --no-print-directory install DESTDIR="$scratch/root" PREFIX=/opt/w \
 		>install.log
 	root=$scratch/root/opt/w

@@ -73,6 +73,7 @@ build_without() {
 	without=$scratch/without
 	mkdir "$without"
 	ln -s "$build/obj" "$build/gen" "$without"
+	cp -p "$build/chosen-commit" "$without" # a newer one would make an object of both anew
 	TRY_SECONDS=200 try env -u MAKEFLAGS make -C "$repo" \
 		--no-print-directory CUDA=0 BUILD="$without" \
 		"$without"/bin/wsync-{push,bench,gateway,endpoint} \
