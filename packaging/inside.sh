@@ -69,8 +69,8 @@ make_bundle() {
 	local name=wsync-$VERSION-linux-$machine-glibc$glibc
 	rm -f "$DIST"/wsync-*-linux-*.tar.gz
 	relocatable "$BUILD/$name"
-	tar -C "$BUILD" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
-		--mode=go-w,a+rX -c "$name" | gzip -9n >"$DIST/$name.tar.gz"
+	tar -C "$BUILD" --sort=name --owner=0 --group=0 --numeric-owner \
+		--mtime="@$SOURCE_DATE_EPOCH" --mode=go-w,a+rX -c "$name" | gzip -9n >"$DIST/$name.tar.gz"
 	echo "$DIST/$name.tar.gz"
 }
 

@@ -48,7 +48,8 @@ shown=("$tree:/wsync") # nvcc puts a hash of the path into what it makes
 if [ -n "${CUDA_HOME-}" ]; then
 	CUDA_HOME=$(realpath "$CUDA_HOME")
 	if [ "$CUDA_HOME" = /usr ]; then
-		[ "${CUDA-}" != 1 ] || { echo "make.sh: CUDA=1: not with a toolkit in /usr" >&2; exit 1; }
+		[ "${CUDA-}" != 1 ] ||
+			{ echo "make.sh: CUDA=1: not with a toolkit in /usr" >&2; exit 1; }
 		echo "make.sh: built without CUDA: its toolkit is in /usr, and not on its own" >&2
 		CUDA_HOME=
 	else

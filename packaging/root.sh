@@ -77,7 +77,7 @@ mirror()
 	END { stanza() }' "${files[@]}"
 }
 
-# What mmdebstrap left for somebody who is not root belongs to his subordinate users.
+# Without root, the files that mmdebstrap made belong to the user's subordinate ids.
 discard()
 {
 	[ -e "$1" ] || return 0
@@ -107,9 +107,11 @@ build()
 	# Libraries that a package takes with it are the newest that can be had: of a release whose
 	# support has ended the archive of security updates has gaps.
 	case $name in
-	build-*) how+=(--customize-hook="mkdir \"\$1\"/wsync \"\$1\"/cuda; echo 'deb $from-security $suite-security main' \
+	build-*) how+=(--customize-hook="mkdir \"\$1\"/wsync \"\$1\"/cuda; \
+		echo 'deb $from-security $suite-security main' \
 		>\"\$1\"/etc/apt/sources.list.d/security.list; chroot \"\$1\" sh -c \
-		'apt-get update && apt-get -y --ignore-missing upgrade || echo W: some security updates are missing'") ;;
+		'apt-get update && apt-get -y --ignore-missing upgrade || \
+			echo W: some security updates are missing'") ;;
 	esac
 	command -v mmdebstrap >/dev/null || skip "mmdebstrap is not installed"
 	if [ -r "$keys" ]; then how+=(--keyring="$keys"); fi

@@ -222,7 +222,7 @@ def registry(fix):
     fails("usage", wsync.push, fix.small, **HOW)
 
 
-@suite.case("an exception of on_event ends the push, which resumes who is paused")
+@suite.case("if on_event raises, the push ends and the paused endpoint is resumed")
 def callback(fix):
     def stop(event):
         if event["type"] == "endpoint" and event["phase"] == "pause":
