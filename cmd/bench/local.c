@@ -18,25 +18,42 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+extern char **environ;
+
 const char *const local_keeps[] = { "none", "hash", "memory", NULL };
 
 static const int64_t READY_NS = 20 * WS_NS_PER_S;
 
-static _Noreturn void become(char *const *argv, const char *host_id, int out, pid_t parent)
+/* Our environment with this NCCL_HOSTID, made before the fork: after it, only functions that are
+ * safe in signal handlers may run, because other threads may have held locks. NULL: no memory. */
+static char **environment(char *host_id)
+{
+	static const char name[] = "NCCL_HOSTID=";
+	size_t n = 0, kept = 0;
+	while (environ[n])
+		n++;
+	char **all = calloc(n + 2, sizeof *all);
+	for (size_t i = 0; all && i < n; i++)
+		if (!host_id || strncmp(environ[i], name, sizeof name - 1) != 0)
+			all[kept++] = environ[i];
+	if (all && host_id)
+		all[kept] = host_id;
+	return all;
+}
+
+static _Noreturn void become(char *const *argv, char *const *env, int out, pid_t parent)
 {
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	if (getppid() != parent)
 		_exit(1); /* the parent died before prctl took effect */
 	signal(SIGINT, SIG_IGN); /* only the measuring process handles Ctrl-C and Ctrl-\ */
 	signal(SIGQUIT, SIG_IGN);
-	if (host_id)
-		setenv("NCCL_HOSTID", host_id, 1);
 	const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	dup2(out >= 0 ? out : null, STDOUT_FILENO);
 	dup2(null, STDIN_FILENO);
 	if (out >= 0)
 		dup2(null, STDERR_FILENO);
-	execvp(argv[0], argv);
+	execvpe(argv[0], argv, env);
 	_exit(127);
 }
 
@@ -44,11 +61,17 @@ int local_spawn(struct local *l, char *const *argv, const char *host_id, int out
                 struct ws_err *err)
 {
 	const pid_t self = getpid();
+	char id[96];
 	if (l->n == LOCAL_MAX)
 		return ws_err_set(err, WS_EUSAGE, "at most %d processes of our own", LOCAL_MAX);
+	snprintf(id, sizeof id, "NCCL_HOSTID=%s", host_id ? host_id : "");
+	char **env = environment(host_id ? id : NULL);
+	if (!env)
+		return ws_oom(err);
 	const pid_t pid = fork();
 	if (pid == 0)
-		become(argv, host_id, out, self);
+		become(argv, env, out, self);
+	free(env);
 	if (pid < 0)
 		return ws_err_errno(err, "fork");
 	l->of[l->n++].pid = pid;
