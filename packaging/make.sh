@@ -53,6 +53,9 @@ if [ -n "${CUDA_HOME-}" ]; then
 		echo "make.sh: built without CUDA: its toolkit is in /usr, and not on its own" >&2
 		CUDA_HOME=
 	else
+		"$CUDA_HOME/bin/nvcc" --version | grep -q 'release 1[12]\.' ||
+			echo "make.sh: the kernels of this package need driver 580 or later;" \
+				"with CUDA 12.8 or 12.9 (CUDA_HOME) they need 570" >&2
 		shown+=("$CUDA_HOME:/cuda")
 		CUDA_HOME=/cuda
 	fi
