@@ -258,7 +258,11 @@ static const char *prepare_nccl(void)
 {
 	if (cfg.shared_gpu)
 		be_another_machine();
-	return nccl_prepare(cfg.nccl_lib, cfg.nccl_from);
+	const char *const library = nccl_prepare(cfg.nccl_lib, cfg.nccl_from);
+	/* vLLM leaves both to NCCL. */
+	if (cfg.lineage < WS_SERVE_VLLM_0_20)
+		nccl_as_sglang();
+	return library;
 }
 
 static int check_usage(const struct opt_args *args)

@@ -392,6 +392,10 @@ static int push_lines(struct ws_fleet *f, struct targets *targets, struct ui *ui
 		const struct ws_ev_end *result = refused.source ? &refused : &end;
 		emit_end(WS_EV_RESULT, result);
 		add_result(result);
+		if (ws_err_gpu_broken(&e)) { /* no later line could be pushed */
+			*err = e;
+			break;
+		}
 	}
 	ws_fleet_finish(f, &sum);
 	sum.n_endpoints = end.n_endpoints;

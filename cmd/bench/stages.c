@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stages.c - one stage at a time: kernels, load, control, transport. */
 #include "bench_cmd.h"
+#include "nccl.h"
 
 #include "run.h"
 
@@ -183,7 +184,10 @@ static int take_part(struct bench_job *job, struct ws_err *err)
 		.log = &job->ui->log,
 		.cancel = &run_cancel,
 	};
-	if (bench_find_nccl(job, &r.gpu.nccl, err) || ws_bench_receive(&r, err))
+	if (bench_find_nccl(job, &r.gpu.nccl, err))
+		return -1;
+	nccl_as_sglang();
+	if (ws_bench_receive(&r, err))
 		return -1;
 	ui_say(job->ui, "received all of it\n");
 	return 0;
@@ -269,6 +273,8 @@ int bench_transport(void *ctx, const struct opt_args *args, struct ws_err *err)
 		return refuse_sizes(cfg, err);
 	if (nccl && bench_find_gpu(job, true, err))
 		return -1;
+	if (nccl)
+		nccl_as_sglang();
 	t.gpu = job->gpu;
 	job->n_receivers = t.receivers;
 	report_begin(&job->report, nccl ? over_nccl : definitions);

@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <strings.h>
 #include <sys/ioctl.h>
 #include <time.h>
@@ -103,12 +104,72 @@ static void tame_debug(void)
 
 /* ---- environment ---- */
 
+/* Set by the user, or for the group that this process joined first. */
+static struct setting {
+	const char *name;
+	bool users;
+	char value[24];
+} settings[] = { { .name = "NCCL_CUMEM_ENABLE" }, { .name = "NCCL_NVLS_ENABLE" },
+	         { .name = "NCCL_SOCKET_IFNAME" } };
+static bool reserved, started;
+
+/* Makes the variables exist before the first thread starts. Replacing one later moves no other,
+ * which a thread may be reading. To NCCL an empty interface is none. */
+static void reserve(void)
+{
+	static const char *const own[] = { "-2", "2", "" }; /* as if they were not set */
+	for (size_t i = 0; !reserved && i < sizeof own / sizeof own[0]; i++) {
+		settings[i].users = getenv(settings[i].name) != NULL;
+		setenv(settings[i].name, own[i], 0);
+	}
+	reserved = true;
+}
+
+static int set(struct setting *s, const char *value, const char *url, struct ws_err *err)
+{
+	if (s->users || (started && strcmp(s->value, value) == 0))
+		return 0;
+	if (started) {
+		ws_err_set(err, WS_EDATA, "%s needs %s=%s, and NCCL was started with %s here", url,
+		           s->name, value, s->value);
+		return ws_err_hint(err, "start this program again");
+	}
+	snprintf(s->value, sizeof s->value, "%s", value);
+	return setenv(s->name, value, 1) ? ws_err_errno(err, "set %s", s->name) : 0;
+}
+
+int nccl_set(const struct ws_nccl_settings *s, struct ws_err *err)
+{
+	char cumem[16], nvls[16], interface[24];
+	if (s->other && !settings[0].users) {
+		ws_err_set(err, WS_EREFUSED,
+		           "%s and %s start NCCL with different settings (NCCL_CUMEM_ENABLE), "
+		           "which one group cannot have",
+		           s->url, s->other);
+		return ws_err_hint(err, "push to each kind of server separately, or set "
+		                        "NCCL_CUMEM_ENABLE to one value for all servers and here");
+	}
+	snprintf(cumem, sizeof cumem, "%d", s->cumem);
+	snprintf(nvls, sizeof nvls, "%d", s->nvls);
+	snprintf(interface, sizeof interface, "%s%s", *s->interface ? "=" : "", s->interface);
+	if (set(&settings[0], cumem, s->url, err) || set(&settings[1], nvls, s->url, err) ||
+	    set(&settings[2], interface, s->url, err))
+		return -1;
+	started = true;
+	return 0;
+}
+
+void nccl_as_sglang(void)
+{
+	for (int i = 0; i < 2; i++)
+		if (!settings[i].users)
+			setenv(settings[i].name, "0", 1);
+}
+
 const char *nccl_prepare(const char *file, const char *python)
 {
 	const char *const usual = getenv("WSYNC_NCCL_LIB");
-	/* All ranks of a communicator should agree about these. */
-	setenv("NCCL_CUMEM_ENABLE", "0", 0);
-	setenv("NCCL_NVLS_ENABLE", "0", 0);
+	reserve();
 	/* The user's value would override the mode of our communicators, and a
 	 * blocking one ignores deadlines. */
 	setenv("NCCL_COMM_BLOCKING", "0", 1);

@@ -7,6 +7,7 @@
 #include "wsync/tool/str.h"
 
 #include <string.h>
+#include <strings.h>
 
 /* Indexes are the values of the library's enums. */
 const char *const pushing_backends[] = { "auto", "gloo", "nccl", "tensor", "disk", "ipc", NULL };
@@ -19,6 +20,23 @@ const char *const pushing_flushes[] = { "last", "never", "every", NULL };
 const char *const pushing_pauses[] = { "abort", "retract", "in_place", "wait", "none", NULL };
 const char *const pushing_partials[] = { "pause", "resume", NULL };
 const char *const pushing_verifies[] = { "names", "hash", "none", NULL };
+
+/* "GPU-..." or "MIG-...", as nvidia-smi -L shows it. */
+static bool is_uuid(const char *text)
+{
+	return strncasecmp(text, "GPU-", 4) == 0 || strncasecmp(text, "MIG-", 4) == 0;
+}
+
+int pushing_gpu(void *pushing, const char *value, struct ws_err *err)
+{
+	struct pushing *p = pushing;
+	p->gpu = 0;
+	p->gpu_uuid = is_uuid(value) ? value : NULL;
+	if (!p->gpu_uuid && ws_parse_uint(value, 0, 255, "N", &p->gpu, NULL))
+		return ws_err_set(err, WS_EUSAGE,
+		                  "invalid GPU '%s', must be 0 to 255, or a UUID (GPU-...)", value);
+	return 0;
+}
 
 int pushing_ipc_device(void *pushing, const char *value, struct ws_err *err)
 {
@@ -64,7 +82,8 @@ struct ws_push_opts pushing_opts(const struct pushing *p, const struct opt_commo
 		.nccl_library = p->backend == WS_BACKEND_NCCL ?
 		                        nccl_prepare(p->nccl_lib, p->nccl_from) :
 		                        p->nccl_lib,
-		.nccl_from = p->nccl_from, .gpu = (unsigned)p->gpu,
+		.nccl_from = p->nccl_from, .nccl_settings = nccl_set, .gpu = (unsigned)p->gpu,
+		.gpu_uuid = p->gpu_uuid,
 		.ipc_by_ordinal = p->ipc_by_ordinal, .ipc_ordinal = p->ipc_ordinal,
 		.disk_dir = p->disk_dir, .disk_path = p->disk_path,
 		.disk_keep = (unsigned)p->disk_keep, .bucket_size = p->bucket_size,

@@ -13,6 +13,7 @@
 struct pushing {
 	const char *master_address, *group_name, *state_dir, *nccl_lib, *nccl_from;
 	const char *disk_dir, *disk_path;
+	const char *gpu_uuid;
 	uint64_t master_port, bucket_size, gpu, disk_keep;
 	uint64_t min_coverage;           /* 0: not given */
 	/* the library's enums */
@@ -33,7 +34,7 @@ extern const char *const pushing_verifies[];
 
 #define OPT_PUSHING(p) \
 	OPT_PUSHING_BACKEND(p), \
-	OPT_UINT(0, "gpu", "N", 0, 255, &(p)->gpu, \
+	OPT_CALL(0, "gpu", "N|UUID", pushing_gpu, (p), \
 		"GPU that nccl sends from, or that holds the ipc buffer (0)"), \
 	OPT_PUSHING_NCCL(p), OPT_PUSHING_WHERE(p), OPT_PUSHING_REST(p)
 #define OPT_PUSHING_BACKEND(p)                                                                     \
@@ -100,6 +101,7 @@ extern const char *const pushing_verifies[];
 
 /* "auto", which is 0, or a size; an opt_call. */
 int pushing_bucket_size(void *bytes, const char *value, struct ws_err *err);
+int pushing_gpu(void *pushing, const char *value, struct ws_err *err); /* an opt_call */
 int pushing_ipc_device(void *pushing, const char *value, struct ws_err *err); /* an opt_call */
 /* The library's options of a push to these endpoints. The caller sets the sink, the timeout and its
  * own fields; everything that the arguments point to must outlive the push. */

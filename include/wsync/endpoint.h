@@ -94,6 +94,8 @@ struct ws_endpoint_info {
 	char quantization[32];    /* "": none, or the checkpoint's */
 	char load_format[32];     /* "auto"; "flash_rl": the server makes received weights FP8 */
 	bool keeps_anything;      /* wsync-endpoint without a model: it accepts every dtype */
+	/* SGLang: its arguments set NCCL_CUMEM_ENABLE, NCCL_NVLS_ENABLE to 1; else it sets 0 */
+	bool nccl_cumem, nccl_nvls;
 	char nccl_version[32]; /* "2.28.9"; wsync-endpoint reports it, real servers do not yet */
 	bool quant_override;      /* the server's arguments override quantization_config */
 	char kv_cache_dtype[32];
@@ -111,6 +113,21 @@ struct ws_endpoint_info {
 	struct ws_capabilities can; /* of the lineage, corrected by the server's routes */
 	int64_t ns;               /* the slower of the two answers */
 };
+
+/* Settings of NCCL that all ranks of one group must have alike. NCCL reads them from the environment
+ * of its process, once, before the process joins its first group. Ranks of one machine that differ
+ * in them fail with "invalid argument" or hang (SkyRL #143, NeMo-RL #564). */
+enum { WS_NCCL_OWN_CUMEM = -2, WS_NCCL_OWN_NVLS = 2 }; /* NCCL's defaults: as if it were unset */
+struct ws_nccl_settings {
+	int cumem, nvls;     /* NCCL_CUMEM_ENABLE, NCCL_NVLS_ENABLE */
+	const char *url;     /* the server whose settings these are; borrowed */
+	const char *other;   /* a server with other settings; NULL: there is none; borrowed */
+	/* network interface of our address in the group; "": loopback, or not known */
+	char interface[16];
+};
+/* The settings of these servers, by their family and their arguments. n > 0. */
+void ws_endpoint_nccl_settings(const struct ws_endpoint_info *infos, size_t n,
+                               struct ws_nccl_settings *out);
 
 /* Is it a wsync-endpoint? Its version says so ("+wsync."). */
 bool ws_endpoint_is_ours(const struct ws_endpoint_info *info);

@@ -13,6 +13,8 @@
 #ifndef WSYNC_ERR_H
 #define WSYNC_ERR_H
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -65,6 +67,10 @@ int ws_err_hint(struct ws_err *err, const char *fmt, ...) __attribute__((format(
 int ws_err_where(struct ws_err *err, const char *phase, const char *endpoint);
 /* Names the rank, unless the error already names one. */
 int ws_err_rank(struct ws_err *err, unsigned rank);
+
+/* True if a failed kernel has made the GPU unusable for this process (CUDA's errors 700, 710 and
+ * 719): what comes next in this process will fail too. */
+bool ws_err_gpu_broken(const struct ws_err *err);
 
 /* The word for a code as it stands in JSON: "mismatch", "usage", "input", ... */
 const char *ws_code_name(enum ws_code code);

@@ -119,7 +119,11 @@ struct ws_push_opts {
 	const char *nccl_library;
 	/* or the NCCL of this Python, a program or a virtual environment; NULL: none */
 	const char *nccl_from;
+	/* Called before NCCL starts: sets NCCL's environment, which the library never changes. -1:
+	 * the group is not formed. NULL: the caller has set it */
+	int (*nccl_settings)(const struct ws_nccl_settings *settings, struct ws_err *err);
 	unsigned gpu;               /* NCCL sends from its memory; IPC exports it */
+	const char *gpu_uuid;       /* or its UUID: "GPU-8d2f..."; NULL: `gpu` */
 	/* IPC: name the GPU to the servers by ipc_ordinal, not by its UUID */
 	bool ipc_by_ordinal;
 	unsigned ipc_ordinal;       /* the GPU's number on the servers */

@@ -85,6 +85,14 @@ int ws_err_rank(struct ws_err *err, unsigned rank)
 	return -1;
 }
 
+bool ws_err_gpu_broken(const struct ws_err *err)
+{
+	enum { ILLEGAL_ADDRESS = 700, ASSERT = 710, LAUNCH_FAILED = 719 };
+	return err->code == WS_EDEVICE &&
+	       (err->native == ILLEGAL_ADDRESS || err->native == ASSERT ||
+	        err->native == LAUNCH_FAILED);
+}
+
 const char *ws_code_name(enum ws_code code)
 {
 	static const char *const names[] = {

@@ -16,8 +16,8 @@ int bench_gpu_open(struct bench_gpu *g, const struct ws_bench_gpu *which,
 	return ws_cuda_open(&driver, &g->cuda, err) ||
 	                       ws_gpu_open(g->cuda, (int)which->device, &g->gpu, err) ||
 	                       ws_stream_new(g->gpu, &g->stream, err) ||
-	                       ws_gpu_event_new(g->gpu, &g->from, err) ||
-	                       ws_gpu_event_new(g->gpu, &g->to, err) ?
+	                       ws_gpu_timer_new(g->gpu, &g->from, err) ||
+	                       ws_gpu_timer_new(g->gpu, &g->to, err) ?
 	               -1 :
 	               0;
 }

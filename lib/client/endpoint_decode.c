@@ -54,6 +54,19 @@ static bool is_positive(const struct ws_json *root, const char *key)
 	return ws_json_double(ws_json_get(root, key), &number) && number > 0;
 }
 
+/* What SGLang's engine.py (0.5.23) and moe_hook.py put into their environment, unless it is set. On
+ * machines with a multi-node NVLink domain it sets NCCL_CUMEM_ENABLE=1 too, which it does not
+ * report. */
+static void take_nccl(const struct ws_json *root, struct ws_endpoint_info *info)
+{
+	const bool symmetric = ws_json_get_bool(root, "enable_symm_mem", false);
+	info->nccl_cumem = symmetric ||
+	                   (ws_json_get_bool(root, "enable_kv_cache_sharding", false) &&
+	                    ws_json_get_int(root, "nnodes", 1) == 1) ||
+	                   !strcmp(ws_json_get_string(root, "moe_a2a_backend", ""), "deepep_v2");
+	info->nccl_nvls = symmetric || ws_json_get_bool(root, "enable_nccl_nvls", false);
+}
+
 void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoint_info *info)
 {
 	take_size(root, "tp_size", &info->tp_size);
@@ -83,6 +96,7 @@ void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoi
 	                      is_positive(root, "ep_num_redundant_experts") ||
 	                      strcmp(ws_json_get_string(root, "init_expert_location", "trivial"),
 	                             "trivial") != 0;
+	take_nccl(root, info);
 	take_size(root, "attn_cp_size", &info->attention_cp);
 	take_text(root, "version", info->version, sizeof info->version);
 	take_dtype(root, "dtype", info->dtype, sizeof info->dtype);

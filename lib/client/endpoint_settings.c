@@ -57,3 +57,29 @@ int ws_endpoint_settings(const struct ws_call *to, struct ws_settings *outs, str
 		ask_settings(to, calls, &why);
 	return ws_endpoint_take(calls, to->n, &why, read_settings, &r, errs, err);
 }
+
+/* ---- settings of NCCL ---- */
+
+/* vLLM has set neither since 0.11 (its PR 24141), and no release before 0.16 takes updates. */
+static int cumem_of(const struct ws_endpoint_info *info)
+{
+	return ws_lineage_family(info->lineage) == WS_FAMILY_VLLM ? WS_NCCL_OWN_CUMEM :
+	                                                            info->nccl_cumem;
+}
+
+static int nvls_of(const struct ws_endpoint_info *info)
+{
+	return ws_lineage_family(info->lineage) == WS_FAMILY_VLLM ? WS_NCCL_OWN_NVLS :
+	                                                            info->nccl_nvls;
+}
+
+void ws_endpoint_nccl_settings(const struct ws_endpoint_info *infos, size_t n,
+                               struct ws_nccl_settings *out)
+{
+	*out = (struct ws_nccl_settings){ .cumem = cumem_of(&infos[0]), .nvls = nvls_of(&infos[0]),
+		                          .url = infos[0].url };
+	/* Ranks agree among themselves whether they use NVLS. */
+	for (size_t i = 1; i < n && !out->other; i++)
+		if (cumem_of(&infos[i]) != out->cumem)
+			out->other = infos[i].url;
+}

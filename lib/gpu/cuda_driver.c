@@ -8,8 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static const char default_library[] = "libcuda.so.1";
+
+#define WS_GPU_BROKEN "this process cannot use the GPU any more: start the program again"
 
 /* ---- errors ---- */
 
@@ -26,6 +29,10 @@ static void hint_at(CUresult rc, struct ws_err *err)
 		  "the driver is older than the CUDA Toolkit that this was built with and has to "
 		  "compile the kernels for this GPU: name its kind, for example with make "
 		  "CUDA_ARCHS=90, or take a newer driver" },
+		/* The context stays broken: NCCL holds a reference to it too. */
+		{ CUDA_ERROR_ILLEGAL_ADDRESS, WS_GPU_BROKEN },
+		{ CUDA_ERROR_ASSERT, WS_GPU_BROKEN },
+		{ CUDA_ERROR_LAUNCH_FAILED, WS_GPU_BROKEN },
 		{ CUDA_ERROR_STUB_LIBRARY,
 		  "this libcuda is the CUDA Toolkit's, for linking only: take its "
 		  "directory out of LD_LIBRARY_PATH" },
@@ -212,7 +219,7 @@ static int look_up(const struct ws_cuda *c, int ordinal, CUdevice *handle,
 		return ws_err_set(err, WS_EDEVICE, "there is no GPU %d: they are numbered 0 to %d",
 		                  ordinal, c->count - 1);
 	}
-	struct ws_cuda_device d = { .name = "" };
+	struct ws_cuda_device d = { .ordinal = ordinal };
 	const CUresult rc = describe(c, ordinal, handle, &d);
 	if (rc != CUDA_SUCCESS) {
 		char what[32];
@@ -228,6 +235,30 @@ int ws_cuda_device(const struct ws_cuda *c, int ordinal, struct ws_cuda_device *
 {
 	CUdevice handle;
 	return look_up(c, ordinal, &handle, out, err);
+}
+
+int ws_cuda_find(const struct ws_cuda *c, const char *uuid, int *ordinal, struct ws_err *err)
+{
+	const size_t n = strlen(uuid);
+	char text[WS_CUDA_UUID_TEXT], name[2 * WS_CUDA_UUID_TEXT];
+	int found = 0, which = -1;
+	ws_printable(name, sizeof name, uuid, n);
+	for (int i = 0; i < c->count; i++) {
+		struct ws_cuda_device d;
+		if (ws_cuda_device(c, i, &d, err))
+			return -1;
+		if (n <= WS_CUDA_UUID_KIND || strncasecmp(ws_cuda_uuid_text(&d, text), uuid, n))
+			continue;
+		which = i;
+		found++;
+	}
+	if (found == 1) {
+		*ordinal = which;
+		return 0;
+	}
+	ws_err_set(err, WS_EDEVICE, found ? "%d GPUs have a UUID that begins with %s" :
+	                                    "%d GPUs have the UUID %s", found, name);
+	return ws_err_hint(err, "nvidia-smi -L lists the UUIDs");
 }
 
 /* ---- one GPU ---- */

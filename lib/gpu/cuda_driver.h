@@ -38,6 +38,7 @@ int ws_cuda_version(const struct ws_cuda *c); /* the driver's CUDA version: 1300
 int ws_cuda_count(const struct ws_cuda *c);
 
 struct ws_cuda_device {
+	int ordinal;         /* its number in this process */
 	char name[128];      /* printable */
 	int major, minor;    /* compute capability */
 	int multiprocessors;
@@ -51,6 +52,10 @@ int ws_cuda_device(const struct ws_cuda *c, int ordinal, struct ws_cuda_device *
  * CUDA_VISIBLE_DEVICES takes it. Returns text. */
 enum { WS_CUDA_UUID_TEXT = 48, WS_CUDA_UUID_KIND = 4 /* characters before the number */ };
 char *ws_cuda_uuid_text(const struct ws_cuda_device *d, char text[WS_CUDA_UUID_TEXT]);
+
+/* Finds a GPU by its UUID, as ws_cuda_uuid_text writes it, or by a beginning that only one GPU
+ * has, of which "GPU-" or "MIG-" is not enough. Upper and lower case are the same. */
+int ws_cuda_find(const struct ws_cuda *c, const char *uuid, int *ordinal, struct ws_err *err);
 
 /* ---- one GPU ---- */
 
@@ -109,6 +114,8 @@ int ws_stream_wait(struct ws_gpu *g, struct ws_stream *s, ws_deadline until,
 bool ws_stream_settle(struct ws_gpu *g, struct ws_stream *s);
 
 int ws_gpu_event_new(struct ws_gpu *g, struct ws_gpu_event **out, struct ws_err *err);
+/* An event for ws_gpu_event_elapsed. Others have no time, which the GPU need not write then. */
+int ws_gpu_timer_new(struct ws_gpu *g, struct ws_gpu_event **out, struct ws_err *err);
 void ws_gpu_event_free(struct ws_gpu *g, struct ws_gpu_event *m); /* NULL is fine */
 int ws_gpu_event_record(struct ws_gpu *g, struct ws_gpu_event *m, struct ws_stream *s,
                         struct ws_err *err);
@@ -119,6 +126,7 @@ int ws_gpu_event_wait(struct ws_gpu *g, struct ws_gpu_event *m, ws_deadline unti
 /* Later work in s starts only when the event is complete. The CPU does not wait. */
 int ws_stream_wait_event(struct ws_gpu *g, struct ws_stream *s, struct ws_gpu_event *m,
                          struct ws_err *err);
+/* Time between two timers. */
 int ws_gpu_event_elapsed(struct ws_gpu *g, struct ws_gpu_event *from, struct ws_gpu_event *to,
                          int64_t *ns, struct ws_err *err);
 
@@ -138,6 +146,7 @@ struct ws_module; /* opaque, of the driver */
 struct ws_kernel; /* opaque, of the driver; lives as long as its module */
 
 /* image: a fat binary; the driver takes the code for its device. what: its name in messages. */
+/* WS_EDEVICE with a remedy if the driver is too old for the toolkit of this build. */
 int ws_module_load(struct ws_gpu *g, const void *image, const char *what, struct ws_module **out,
                    struct ws_err *err);
 void ws_module_free(struct ws_gpu *g, struct ws_module *m); /* NULL is fine */

@@ -27,7 +27,7 @@ static void hint_at(CUresult rc, struct ws_err *err)
 		ws_err_hint(err, "a process cannot open what it shares itself");
 	else if (rc == CUDA_ERROR_TOO_MANY_PEERS || rc == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED)
 		ws_err_hint(err, "the memory is another GPU's, which this one cannot read");
-	else
+	else if (err && !ws_err_gpu_broken(err))
 		ws_err_hint(err, "the process that shares it must be alive and on this machine, "
 		                 "and still have the "
 		                 "memory; containers want --ipc=host and --pid=host");

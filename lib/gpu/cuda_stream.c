@@ -63,13 +63,24 @@ bool ws_stream_settle(struct ws_gpu *g, struct ws_stream *s)
 	       err.code != WS_ETIMEOUT;
 }
 
-int ws_gpu_event_new(struct ws_gpu *g, struct ws_gpu_event **out, struct ws_err *err)
+static int new_event(struct ws_gpu *g, unsigned flags, struct ws_gpu_event **out,
+                     struct ws_err *err)
 {
 	CUevent m;
-	if (ws_cuda_check(g, g->cuda->cu.event_new(&m, CU_EVENT_DEFAULT), "making an event", err))
+	if (ws_cuda_check(g, g->cuda->cu.event_new(&m, flags), "making an event", err))
 		return -1;
 	*out = (struct ws_gpu_event *)(void *)m;
 	return 0;
+}
+
+int ws_gpu_event_new(struct ws_gpu *g, struct ws_gpu_event **out, struct ws_err *err)
+{
+	return new_event(g, CU_EVENT_DISABLE_TIMING, out, err);
+}
+
+int ws_gpu_timer_new(struct ws_gpu *g, struct ws_gpu_event **out, struct ws_err *err)
+{
+	return new_event(g, CU_EVENT_DEFAULT, out, err);
 }
 
 void ws_gpu_event_free(struct ws_gpu *g, struct ws_gpu_event *m)
@@ -120,14 +131,31 @@ int ws_gpu_event_elapsed(struct ws_gpu *g, struct ws_gpu_event *from, struct ws_
 
 /* ---- kernels ---- */
 
+/* Code of CUDA 13 loads from driver 580 on; code of one CUDA 12 loads into the drivers of all. */
+static int hint_at_driver(const struct ws_gpu *g, CUresult rc, struct ws_err *err)
+{
+	const int version = g->cuda->version;
+	const bool about_code = rc == CUDA_ERROR_INVALID_IMAGE ||
+	                        rc == CUDA_ERROR_NO_BINARY_FOR_GPU ||
+	                        rc == CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+	if (!about_code || version / 1000 >= CUDA_VERSION / 1000)
+		return -1;
+	return ws_err_hint(err,
+	                   "the driver supports CUDA %d.%d, and the kernels were built with CUDA "
+	                   "%d.%d: install a newer driver, or a build made with CUDA %d",
+	                   version / 1000, version % 1000 / 10, CUDA_VERSION / 1000,
+	                   CUDA_VERSION % 1000 / 10, version / 1000);
+}
+
 int ws_module_load(struct ws_gpu *g, const void *image, const char *what, struct ws_module **out,
                    struct ws_err *err)
 {
 	CUmodule m;
 	char text[96];
 	snprintf(text, sizeof text, "loading the kernels of %s", what);
-	if (ws_cuda_check(g, g->cuda->cu.module_load(&m, image), text, err))
-		return -1;
+	const CUresult rc = g->cuda->cu.module_load(&m, image);
+	if (ws_cuda_check(g, rc, text, err))
+		return hint_at_driver(g, rc, err);
 	*out = (struct ws_module *)(void *)m;
 	return 0;
 }

@@ -71,6 +71,7 @@ IGNORE(void ws_stream_free(struct ws_gpu *g, struct ws_stream *s))
 REFUSE(int ws_stream_wait(struct ws_gpu *g, struct ws_stream *s, ws_deadline until,
                           const struct ws_cancel *cancel, struct ws_err *err))
 REFUSE(int ws_gpu_event_new(struct ws_gpu *g, struct ws_gpu_event **out, struct ws_err *err))
+REFUSE(int ws_gpu_timer_new(struct ws_gpu *g, struct ws_gpu_event **out, struct ws_err *err))
 IGNORE(void ws_gpu_event_free(struct ws_gpu *g, struct ws_gpu_event *m))
 REFUSE(int ws_gpu_event_record(struct ws_gpu *g, struct ws_gpu_event *m, struct ws_stream *s,
                                struct ws_err *err))
@@ -98,6 +99,9 @@ REFUSE(int ws_module_kernel(struct ws_gpu *g, struct ws_module *m, const char *n
                             struct ws_kernel **out, struct ws_err *err))
 REFUSE(int ws_gpu_launch(struct ws_gpu *g, const struct ws_launch *l, struct ws_stream *s,
                          struct ws_err *err))
+
+REFUSE(int ws_cuda_find(const struct ws_cuda *c, const char *uuid, int *ordinal,
+                        struct ws_err *err))
 
 bool ws_stream_settle(struct ws_gpu *g, struct ws_stream *s)
 {

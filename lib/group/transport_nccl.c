@@ -7,8 +7,10 @@
 #include "transport_nccl_state.h"
 
 #include "pickle.h"
+#include "sock.h"
 #include "wsync/tool/buf.h"
 
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,13 +113,10 @@ static void nccl_agreed(struct ws_transport *t)
 
 static int open_device(struct nccl *n, const struct ws_transport_gpu *g, struct ws_err *err)
 {
-	const struct ws_cuda_opts driver = { .library = g->driver };
 	const struct ws_nccl_opts library = { .library = g->nccl };
-	return ws_cuda_open(&driver, &n->cuda, err) ||
-	                       ws_gpu_open(n->cuda, g->device, &n->gpu, err) ||
-	                       ws_nccl_open(&library, &n->nccl, err) ?
-	               -1 :
-	               0;
+	if (ws_transport_gpu_open(g, &n->cuda, &n->gpu, err))
+		return -1;
+	return ws_nccl_open(&library, &n->nccl, err);
 }
 
 static int open_marks(struct nccl *n, struct ws_err *err)
@@ -132,11 +131,30 @@ static int open_marks(struct nccl *n, struct ws_err *err)
 
 static void nccl_close(struct ws_transport *t);
 
-static int open_kernels(struct nccl *n, struct ws_err *err)
+/* NCCL publishes the first interface that it finds, unless it is told which. */
+static int set_environment(const struct ws_transport_opts *o, struct ws_err *err)
 {
-	const struct ws_transport_gpu *g = &n->opts.gpu;
-	return g->compute ? ws_gpu_stage_try_kernels(&n->stage, g->must_compute, n->opts.log, err) :
-	                    0;
+	struct ws_nccl_settings s = o->gpu.nccl_settings;
+	if (!o->gpu.nccl_set)
+		return 0;
+	ws_host_interface(o->host, s.interface, sizeof s.interface);
+	if (o->gpu.nccl_set(&s, err))
+		return -1;
+	ws_log(o->log, 1, "nccl: settings of %s: NCCL_CUMEM_ENABLE %d, NCCL_NVLS_ENABLE %d%s%s",
+	       s.url, s.cumem, s.nvls, *s.interface ? ", interface " : "", s.interface);
+	return 0;
+}
+
+/* The id holds a number of 8 bytes, then the address at which the ranks meet. */
+static void log_meeting(const struct nccl *n)
+{
+	struct sockaddr_storage at = { 0 };
+	char name[80];
+	memcpy(&at, n->id.bytes + 8, sizeof(struct sockaddr_in6));
+	if (at.ss_family != AF_INET && at.ss_family != AF_INET6)
+		return;
+	ws_sock_name((const struct sockaddr *)&at, name, sizeof name);
+	ws_log(n->opts.log, 1, "nccl: ranks meet at %s", name);
 }
 
 static struct nccl *new_transport(struct ws_err *err)
@@ -162,13 +180,15 @@ static int nccl_open(const struct ws_transport_opts *opts, ws_deadline until,
 	n->until = until;
 	if (ws_cancel_init(&n->stop, err) || ws_job_init(&n->job, err) ||
 	    ws_job_init(&n->loader, err) || open_device(n, &opts->gpu, err) || open_marks(n, err) ||
-	    ws_gpu_stage_open(&n->stage, n->gpu, err) || open_kernels(n, err) ||
-	    ws_nccl_id_new(n->nccl, &n->id, err) || publish(n, err))
+	    ws_gpu_stage_open(&n->stage, n->gpu, err) ||
+	    ws_gpu_stage_try_kernels(&n->stage, &opts->gpu, err) ||
+	    set_environment(opts, err) || ws_nccl_id_new(n->nccl, &n->id, err) || publish(n, err))
 		goto fail;
 	n->stage.least = opts->gpu.staging_bytes;
 	ws_gpu_stage_trace(&n->stage, opts->trace);
 	ws_log(opts->log, 1, "nccl: %s on GPU %d (%s), from %s", ws_nccl_version_text(n->nccl),
-	       opts->gpu.device, ws_gpu_device(n->gpu)->name, ws_nccl_path(n->nccl));
+	       ws_gpu_device(n->gpu)->ordinal, ws_gpu_device(n->gpu)->name, ws_nccl_path(n->nccl));
+	log_meeting(n);
 	if (ws_job_start(&n->job, join, n, err))
 		goto fail;
 	*out = &n->base;

@@ -49,6 +49,9 @@ void ws_sock_name(const struct sockaddr *sa, char *dst, size_t n);
 int ws_host_is_loopback(const char *host, bool *loopback, struct ws_err *err);
 /* True if every address of host belongs to this machine: loopback, or an interface's. */
 int ws_host_is_local(const char *host, bool *local, struct ws_err *err);
+/* Writes the name of the interface that has this address, a literal; "" for loopback and for an
+ * address of no interface. */
+void ws_host_interface(const char *literal, char *name, size_t n);
 /* True for "", "0.0.0.0", "::" and "[::]": they bind everywhere and mean nothing to a remote
  * peer. */
 bool ws_host_is_wildcard(const char *host);

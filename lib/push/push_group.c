@@ -73,6 +73,7 @@ int push_init_group(struct ws_push *p, struct ws_err *err)
 	if (p->link.group || p->protocol->groupless)
 		return 0;
 	p->link.gpu.staging_bytes = push_largest_staging(p);
+	ws_endpoint_nccl_settings(p->to.infos, p->opts.n_endpoints, &p->link.gpu.nccl_settings);
 	const struct ws_group_opts opts = {
 		.http = p->http,
 		.members = p->to.members,

@@ -245,7 +245,7 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 		                  "{backend} %s has a protocol of its own, and sends flattened "
 		                  "buckets only",
 		                  o->backend == WS_BACKEND_IPC ? "ipc" : "tensor");
-	if (o->gpu && o->backend != WS_BACKEND_NCCL && o->backend != WS_BACKEND_IPC)
+	if ((o->gpu || o->gpu_uuid) && o->backend != WS_BACKEND_NCCL && o->backend != WS_BACKEND_IPC)
 		return ws_err_set(err, WS_EUSAGE,
 		                  "{gpu} is for {backend} nccl or ipc: no other sends from a GPU");
 	if (o->ipc_by_ordinal && o->backend != WS_BACKEND_IPC)
@@ -304,12 +304,20 @@ static int choose_maker(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
+static void warn_of_gpu(void *push, const char *text)
+{
+	push_warn(push, NULL, "%s", text);
+}
+
 /* Checks GPU, libraries and hosts, before the first request. */
 static int check_transport(struct ws_push *p, struct ws_err *err)
 {
 	static const int64_t ASKING_NS = 30 * WS_NS_PER_S;
 	p->link.gpu = (struct ws_transport_gpu){ .nccl = p->opts.nccl_library,
-		                                 .device = (int)p->opts.gpu };
+		                                 .nccl_set = p->opts.nccl_settings,
+		                                 .uuid = p->opts.gpu_uuid,
+		                                 .device = (int)p->opts.gpu,
+		                                 .warn = warn_of_gpu, .warn_ctx = p };
 	if (choose_maker(p, err))
 		return -1;
 	if (!p->link.transport->check)

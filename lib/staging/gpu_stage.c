@@ -7,6 +7,7 @@
 #include "staging_ring.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,17 +34,35 @@ int ws_gpu_stage_use_kernels(struct ws_gpu_stage *f, uint64_t scratch, struct ws
 	                           &f->scratch, err);
 }
 
-int ws_gpu_stage_try_kernels(struct ws_gpu_stage *f, bool must, const struct ws_log *log,
+int ws_transport_gpu_open(const struct ws_transport_gpu *g, struct ws_cuda **cuda,
+                          struct ws_gpu **gpu, struct ws_err *err)
+{
+	const struct ws_cuda_opts driver = { .library = g->driver };
+	int ordinal = g->device;
+	if (ws_cuda_open(&driver, cuda, err) ||
+	    (g->uuid && ws_cuda_find(*cuda, g->uuid, &ordinal, err)))
+		return -1;
+	return ws_gpu_open(*cuda, ordinal, gpu, err);
+}
+
+int ws_gpu_stage_try_kernels(struct ws_gpu_stage *f, const struct ws_transport_gpu *g,
                              struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
-	if (ws_gpu_stage_use_kernels(f, 0, &why) == 0)
+	char text[sizeof why.msg + sizeof why.hint + 128];
+	if (!g->compute || ws_gpu_stage_use_kernels(f, 0, &why) == 0)
 		return 0;
-	if (must && err)
-		*err = why;
-	if (!must)
-		ws_log(log, 1, "transform: all tensors are made on the CPU: %s", why.msg);
-	return must ? -1 : 0;
+	if (g->must_compute) {
+		if (err)
+			*err = why;
+		return -1;
+	}
+	snprintf(text, sizeof text,
+	         "the CPU transforms all tensors, which is slow, because the GPU cannot: %s%s%s",
+	         why.msg, *why.hint ? "; " : "", why.hint);
+	if (g->warn)
+		g->warn(g->warn_ctx, text);
+	return 0;
 }
 
 bool ws_gpu_stage_computes(const struct ws_gpu_stage *f, const struct ws_recipe_output *out)

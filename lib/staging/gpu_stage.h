@@ -17,6 +17,7 @@
 #ifndef WS_STAGING_GPU_STAGE_H
 #define WS_STAGING_GPU_STAGE_H
 
+#include "wsync/endpoint.h"
 #include "cuda_driver.h"
 #include "payload.h"
 #include "wsync/log.h"
@@ -28,11 +29,22 @@ enum { WS_GPU_STAGE_BUFFERS = 2, WS_GPU_STAGE_ALIGN = 256 };
 struct ws_transport_gpu {
 	const char *driver; /* libcuda; NULL: the loader finds it */
 	const char *nccl;   /* libnccl; NULL: the usual places */
+	/* NCCL's environment (push.h), and what it must be; NULL: as it is */
+	int (*nccl_set)(const struct ws_nccl_settings *settings, struct ws_err *err);
+	struct ws_nccl_settings nccl_settings;
+	const char *uuid;   /* of the GPU (ws_cuda_find); NULL: `device` */
 	int device;
+	/* reports what goes otherwise than expected; NULL: nobody listens */
+	void (*warn)(void *ctx, const char *text);
+	void *warn_ctx;
 	uint64_t staging_bytes; /* of the largest bucket; 0: not known */
 	bool compute;           /* run transforms on the GPU, as far as there are kernels */
 	bool must_compute;      /* fail if there are no kernels */
 };
+
+/* Opens the driver and the GPU. On failure *cuda may be open. */
+int ws_transport_gpu_open(const struct ws_transport_gpu *g, struct ws_cuda **cuda,
+                          struct ws_gpu **gpu, struct ws_err *err);
 
 struct ws_stage_steps; /* opaque */
 struct ws_gpu_scratch;
@@ -76,8 +88,9 @@ struct ws_gpu_stage {
 int ws_gpu_stage_open(struct ws_gpu_stage *f, struct ws_gpu *gpu, struct ws_err *err);
 /* Computes recipes from now on, in this many bytes of scratch memory; 0: 192 MiB. */
 int ws_gpu_stage_use_kernels(struct ws_gpu_stage *f, uint64_t scratch, struct ws_err *err);
-/* The same with 192 MiB. If that fails and must is false, the CPU computes everything. */
-int ws_gpu_stage_try_kernels(struct ws_gpu_stage *f, bool must, const struct ws_log *log,
+/* The same with 192 MiB, if g->compute. If that fails, the CPU computes everything and g->warn is
+ * called, or with g->must_compute it is an error. */
+int ws_gpu_stage_try_kernels(struct ws_gpu_stage *f, const struct ws_transport_gpu *g,
                              struct ws_err *err);
 /* Will this output be computed here? */
 bool ws_gpu_stage_computes(const struct ws_gpu_stage *f, const struct ws_recipe_output *out);

@@ -30,15 +30,6 @@ struct ws_ipc_export {
 
 /* ---- opening ---- */
 
-static int open_gpu(const struct ws_transport_gpu *gpu, struct ws_ipc_export *l, struct ws_err *err)
-{
-	const struct ws_cuda_opts driver = { .library = gpu->driver };
-	return ws_cuda_open(&driver, &l->cuda, err) ||
-	                       ws_gpu_open(l->cuda, gpu->device, &l->gpu, err) ?
-	               -1 :
-	               0;
-}
-
 static struct ws_ipc_export *new_export(struct ws_err *err)
 {
 	struct ws_ipc_export *l = calloc(1, sizeof *l);
@@ -58,9 +49,9 @@ int ws_ipc_export_open(const struct ws_ipc_export_opts *opts, struct ws_ipc_expo
 	struct ws_ipc_export *l = new_export(err);
 	if (!l)
 		return -1;
-	if (ws_job_init(&l->job, err) || open_gpu(g, l, err) ||
+	if (ws_job_init(&l->job, err) || ws_transport_gpu_open(g, &l->cuda, &l->gpu, err) ||
 	    ws_gpu_stage_open(&l->stage, l->gpu, err) ||
-	    (g->compute && ws_gpu_stage_try_kernels(&l->stage, g->must_compute, opts->log, err))) {
+	    ws_gpu_stage_try_kernels(&l->stage, g, err)) {
 		ws_ipc_export_close(l);
 		return -1;
 	}
@@ -74,7 +65,7 @@ int ws_ipc_export_check(const struct ws_transport_gpu *gpu, struct ws_err *err)
 	struct ws_ipc_export *l = new_export(err);
 	if (!l)
 		return -1;
-	const int rc = open_gpu(gpu, l, err);
+	const int rc = ws_transport_gpu_open(gpu, &l->cuda, &l->gpu, err);
 	ws_ipc_export_close(l);
 	return rc;
 }

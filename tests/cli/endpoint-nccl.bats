@@ -213,6 +213,22 @@ nobody_is_left() {
 	nobody_is_left
 }
 
+@test "ranks have NCCL's settings of their servers, and a difference is named" {
+	of_the_double
+	NCCL_CUMEM_ENABLE=1 gpu_endpoint differs # and does not report it, as real ones
+	push
+	in_time
+	[[ $status = [56] ]] || explain "expected status 5 or 6"
+	err_has 'differ in NCCL_CUMEM_ENABLE'
+	NCCL_CUMEM_ENABLE=1 push
+	expect_status 0
+	urls=()
+	gpu_endpoint vllm --lineage vllm-0.33
+	push -v --on-partial pause
+	expect_status 0
+	err_has "settings of $url: NCCL_CUMEM_ENABLE -2, NCCL_NVLS_ENABLE 2"
+}
+
 @test "another version of NCCL is refused at both ends" {
 	of_the_double
 	local init

@@ -159,7 +159,17 @@ updates() {
 	err_lacks 'made on the GPU'
 	FAKE_CUDA_REFUSE="cuModuleLoadData 0 209" push -v --quantize fp8 --verify hash
 	expect_status 0
-	err_has 'transform: all tensors are made on the CPU: '
+	err_has 'warning: the CPU transforms all tensors, which is slow, because the GPU cannot: '
+	FAKE_CUDA_VERSION=12080 FAKE_CUDA_REFUSE="cuModuleLoadData 0 200" push --quantize fp8
+	expect_status 0
+	err_has 'the driver supports CUDA 12.8, and the kernels were built with CUDA '
+	# After a kernel has failed the GPU is lost for the process: no further line is tried.
+	printf '%s\n' small.safetensors small.safetensors >lines
+	STDIN=lines FAKE_CUDA_REFUSE="cuLaunchKernel 0 700" try wsync-push --stdin -e "$url" \
+		--backend ipc --quantize fp8 --json
+	expect_status 7
+	expect_json '[l["ok"] for l in lines if l["type"] == "result"]' '[False]'
+	err_has 'hint: this process cannot use the GPU any more: start the program again'
 	FAKE_CUDA_REFUSE="cuModuleLoadData 0 209" push -v --quantize fp8 --transform-on gpu
 	expect_status 7
 }

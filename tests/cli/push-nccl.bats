@@ -19,18 +19,19 @@ with_doubles() {
 	export LD_LIBRARY_PATH=$scratch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 }
 
-# A lazy server: it agrees at once, to everything.
+# server [INFO [NAME]]: a lazy server that agrees at once, to everything.
 server() {
-	local yes='200:{"success":true,"message":"yes"}'
-	start server /usr/bin/python3 "$repo/tests/cli/canned.py" \
-		'/server_info=200:{"tp_size":2,"ep_size":1,"dtype":"bfloat16","version":"0.5.9"}' \
+	local yes='200:{"success":true,"message":"yes"}' name=${2:-server}
+	local info=${1:-'"tp_size":2,"ep_size":1,"dtype":"bfloat16","version":"0.5.9"'}
+	start "$name" /usr/bin/python3 "$repo/tests/cli/canned.py" \
+		"/server_info=200:{$info}" \
 		'/model_info=200:{"weight_version":"7"}' '/flush_cache=200:Cache flushed.' \
 		'/pause_generation=200:{"status":"ok","message":"ok"}' \
 		'/continue_generation=200:{"status":"ok","message":"ok"}' \
 		"/init_weights_update_group=$yes" \
 		"/update_weights_from_distributed=$yes" "/destroy_weights_update_group=$yes"
-	eventually test -s server.out
-	url=http://127.0.0.1:$(head -n 1 server.out)
+	eventually test -s "$name.out"
+	url=http://127.0.0.1:$(head -n 1 "$name.out")
 }
 
 push() { try wsync-push small.safetensors -e "$url" --backend nccl --verify none \
@@ -153,20 +154,61 @@ push() { try wsync-push small.safetensors -e "$url" --backend nccl --verify none
 	err_lacks 'NCCL'
 }
 
-@test "what servers set for NCCL is set here too, unless the user did" {
+# settings ARGUMENTS [OPTION...]: what NCCL finds here, for a server with these arguments.
+settings() {
+	local info='"tp_size":2,"dtype":"bfloat16","version":"0.5.9"'
+	server "$info${1:+,$1}"
+	FAKE_NCCL_SEEN=$PWD/seen push "${@:2}"
+	tr '\n' ' ' <seen
+}
+
+@test "NCCL is started here with the settings of the servers, unless the user has set them" {
+	with_doubles
+	local at arguments expected
+	while IFS='|' read -r arguments expected; do
+		[ "$(settings "$arguments")" = "$expected" ] ||
+			explain "$arguments: NCCL finds $(tr '\n' ' ' <seen)"
+	done <<-'EOS'
+		|NCCL_CUMEM_ENABLE=0 NCCL_NVLS_ENABLE=0 NCCL_SOCKET_IFNAME= NCCL_COMM_BLOCKING=0 
+		"enable_nccl_nvls":true|NCCL_CUMEM_ENABLE=0 NCCL_NVLS_ENABLE=1 NCCL_SOCKET_IFNAME= NCCL_COMM_BLOCKING=0 
+		"enable_symm_mem":true|NCCL_CUMEM_ENABLE=1 NCCL_NVLS_ENABLE=1 NCCL_SOCKET_IFNAME= NCCL_COMM_BLOCKING=0 
+		"enable_kv_cache_sharding":true|NCCL_CUMEM_ENABLE=1 NCCL_NVLS_ENABLE=0 NCCL_SOCKET_IFNAME= NCCL_COMM_BLOCKING=0 
+		"enable_kv_cache_sharding":true,"nnodes":2|NCCL_CUMEM_ENABLE=0 NCCL_NVLS_ENABLE=0 NCCL_SOCKET_IFNAME= NCCL_COMM_BLOCKING=0 
+		"moe_a2a_backend":"deepep_v2"|NCCL_CUMEM_ENABLE=1 NCCL_NVLS_ENABLE=0 NCCL_SOCKET_IFNAME= NCCL_COMM_BLOCKING=0 
+		"moe_a2a_backend":"deepep"|NCCL_CUMEM_ENABLE=0 NCCL_NVLS_ENABLE=0 NCCL_SOCKET_IFNAME= NCCL_COMM_BLOCKING=0 
+	EOS
+	export NCCL_CUMEM_ENABLE=1 NCCL_SOCKET_IFNAME=lo NCCL_COMM_BLOCKING=1
+	[ "$(settings '')" = 'NCCL_CUMEM_ENABLE=1 NCCL_NVLS_ENABLE=0 NCCL_SOCKET_IFNAME=lo NCCL_COMM_BLOCKING=0 ' ] ||
+		explain "the user's settings: $(cat seen)"
+}
+
+@test "servers that start NCCL with different settings are not put into one group" {
+	with_doubles
+	server '"tp_size":1,"version":"0.5.9"' one
+	local first=$url
+	server '"tp_size":1,"version":"0.5.9","enable_symm_mem":true' other
+	push -e "$first" --json
+	expect_status 5
+	err_has "$url and $first start NCCL with different settings"
+	[ "$(grep -c POST one.out other.out | tr '\n' ' ')" = 'one.out:0 other.out:0 ' ] ||
+		explain "a server was asked to change"
+	# All of them were started with this value, says the user.
+	NCCL_CUMEM_ENABLE=1 push -e "$first"
+	expect_status 0
+}
+
+@test "the GPU may be named by its UUID" {
 	with_doubles
 	server
-	cat >python <<'EOS'
-#!/bin/sh
-env | grep ^NCCL_ | sort >seen
-EOS
-	chmod +x python
-	push --nccl-from ./python
-	[ "$(cat seen)" = $'NCCL_COMM_BLOCKING=0\nNCCL_CUMEM_ENABLE=0\nNCCL_NVLS_ENABLE=0' ] ||
-		explain "seen: $(cat seen)"
-	NCCL_CUMEM_ENABLE=1 NCCL_COMM_BLOCKING=1 push --nccl-from ./python
-	[ "$(cat seen)" = $'NCCL_COMM_BLOCKING=0\nNCCL_CUMEM_ENABLE=1\nNCCL_NVLS_ENABLE=0' ] ||
-		explain "seen: $(cat seen)"
+	push -v --gpu GPU-41
+	expect_status 0
+	err_has 'on GPU 1 '
+	push --gpu gpu-4
+	expect_status 7
+	err_has '2 GPUs have a UUID that begins with gpu-4'
+	push --gpu x
+	expect_status 2
+	err_has "invalid GPU 'x', must be 0 to 255, or a UUID"
 }
 
 @test "what NCCL_DEBUG asks for is no line of ours, and no file is cut short by it" {

@@ -319,11 +319,25 @@ static void speak(void)
 		fflush(stdout);
 }
 
+/* FAKE_NCCL_SEEN names a file for the environment that NCCL finds when it starts. */
+static void show_environment(void)
+{
+	static const char *const names[] = { "NCCL_CUMEM_ENABLE", "NCCL_NVLS_ENABLE",
+		                             "NCCL_SOCKET_IFNAME", "NCCL_COMM_BLOCKING" };
+	const char *file = getenv("FAKE_NCCL_SEEN");
+	FILE *to = file ? fopen(file, "w") : NULL;
+	for (size_t i = 0; to && i < sizeof names / sizeof names[0]; i++)
+		fprintf(to, "%s=%s\n", names[i], getenv(names[i]) ? getenv(names[i]) : "(unset)");
+	if (to)
+		fclose(to);
+}
+
 EXPORT int ncclGetUniqueId(struct fake_id *out)
 {
 	LOCKED;
 	CALLED("%s", "");
 	speak();
+	show_environment();
 	if (fake.together)
 		return fake_wire_id(out) ? FAKE_SUCCESS : FAKE_SYSTEM_ERROR;
 	for (size_t i = 0; i < sizeof fake.made.bytes; i++)

@@ -23,6 +23,7 @@ struct stream {
 struct fake_event {
 	struct stream *in;          /* where it was recorded last */
 	unsigned recorded, reached; /* turns */
+	bool timed;
 	int theirs;                 /* another process's: a descriptor; 0: ours */
 };
 
@@ -239,6 +240,7 @@ EXPORT CUresult cuEventCreate(CUevent *out, unsigned flags)
 		free(e);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
+	e->timed = !(flags & CU_EVENT_DISABLE_TIMING);
 	*out = (CUevent)(void *)e;
 	return CUDA_SUCCESS;
 }
@@ -337,7 +339,7 @@ EXPORT CUresult cuEventElapsedTime(float *ms, CUevent from, CUevent to)
 {
 	ON_CONTEXT("%s", "");
 	const struct fake_event *a = event_of(from), *b = event_of(to);
-	if (!a || !b || !a->recorded || !b->recorded)
+	if (!a || !b || !a->recorded || !b->recorded || !a->timed || !b->timed)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (a->reached < a->recorded || b->reached < b->recorded)
 		return CUDA_ERROR_NOT_READY;

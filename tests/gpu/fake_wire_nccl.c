@@ -34,7 +34,7 @@ enum { MOST_RANKS = 64, MOST_IDS = 16 };
 
 enum frame_kind { HELLO = 0x57f0, VERDICT, BYTES, SUM, BYE };
 struct frame {
-	uint32_t kind, rank, size, version, device, rc;
+	uint32_t kind, rank, size, version, device, rc, cumem;
 	uint64_t bytes;
 	char text[128]; /* of a hello: the machine; of a verdict: its words */
 };
@@ -219,7 +219,9 @@ static struct frame introduce(const struct fake_wire_opts *o)
 	struct frame f = { .kind = HELLO, .rank = (uint32_t)o->rank, .size = (uint32_t)o->size,
 		           .version = (uint32_t)o->version, .device = (uint32_t)o->device };
 	const char *machine = getenv("NCCL_HOSTID");
+	const char *cumem = getenv("NCCL_CUMEM_ENABLE");
 	snprintf(f.text, sizeof f.text, "%s", machine ? machine : "this machine");
+	f.cumem = !cumem || atoi(cumem) != 0; /* -2, the default: where the driver has it */
 	return f;
 }
 
@@ -240,6 +242,13 @@ static struct frame judge(const struct fake_wire *w)
 				         "Duplicate GPU detected : rank %d and rank %d both on "
 				         "CUDA device %x000",
 				         k, i, 0x1b + a->device);
+			/* One shows its memory by a file, the other by a CUDA IPC handle. Real
+			 * ranks find out only where they have a link between GPUs. */
+			else if (a->cumem != b->cumem)
+				snprintf(v.text, sizeof v.text,
+				         "Cuda failure 1 'invalid argument' : rank %d and rank %d "
+				         "differ in NCCL_CUMEM_ENABLE",
+				         k, i);
 		}
 	v.rc = v.text[0] ? FAKE_INVALID_USAGE : FAKE_SUCCESS;
 	return v;

@@ -9,7 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { OUT_OF_MEMORY = 2, NO_BINARY = 209, ILLEGAL_ADDRESS = 700, NEVER_HEARD_OF = 4242 };
+enum { OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, NO_BINARY = 209, UNSUPPORTED_PTX = 222,
+	 ILLEGAL_ADDRESS = 700, NEVER_HEARD_OF = 4242 };
 
 static const struct fake_cuda *fake;
 
@@ -113,6 +114,66 @@ TEST_BETWEEN(devices_are_described, begin, end)
 	ws_cuda_close(c);
 }
 
+TEST_BETWEEN(gpus_are_found_by_uuid, begin, end)
+{
+	static const struct {
+		const char *uuid;
+		int ordinal; /* -1: refused, with this text */
+		const char *says;
+	} cases[] = {
+		{ "GPU-40404040-4040-4040-4040-404040404040", 0, "" },
+		{ "GPU-41414141-4141-4141-4141-414141414141", 1, "" },
+		{ "gpu-41", 1, "" },
+		{ "GPU-4", -1, "2 GPUs have a UUID that begins with GPU-4" },
+		{ "GPU-", -1, "0 GPUs have the UUID GPU-" },
+		{ "GPU-42", -1, "0 GPUs have the UUID GPU-42" },
+		{ "GPU-40404040-4040-4040-4040-4040404040400", -1, "0 GPUs have the UUID" },
+	};
+	struct ws_cuda *c = open_driver();
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct ws_err told = WS_ERR_INIT;
+		int ordinal = -1;
+		assert_int_equal(ws_cuda_find(c, cases[i].uuid, &ordinal, &told),
+		                 cases[i].ordinal < 0 ? -1 : 0);
+		assert_int_equal(ordinal, cases[i].ordinal);
+		if (ordinal < 0)
+			assert_says(&told, cases[i].says);
+	}
+	ws_cuda_close(c);
+}
+
+TEST_BETWEEN(a_driver_older_than_the_kernels_is_named, begin, end)
+{
+	static const struct {
+		int rc;
+		const char *version;
+		bool hinted;
+	} cases[] = {
+		{ INVALID_IMAGE, "12080", true },
+		{ NO_BINARY, "12080", true },
+		{ UNSUPPORTED_PTX, "12080", true },
+		{ INVALID_IMAGE, "99000", false },
+		{ OUT_OF_MEMORY, "12080", false },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		setenv("FAKE_CUDA_VERSION", cases[i].version, 1);
+		struct ws_cuda *c = open_driver();
+		struct ws_gpu *g = open_gpu(c);
+		struct ws_module *m = NULL;
+		struct ws_err told = WS_ERR_INIT;
+		size_t bytes;
+		fake->refuse("cuModuleLoadData", 0, cases[i].rc);
+		assert_int_equal(ws_module_load(g, ws_cuda_image("fp8", &bytes), "fp8", &m, &told),
+		                 -1);
+		assert_int_equal(told.native, cases[i].rc);
+		assert_int_equal(strstr(told.hint, "supports CUDA 12.8") != NULL, cases[i].hinted);
+		fake->refuse("", 0, 0);
+		ws_gpu_close(g);
+		ws_cuda_close(c);
+	}
+	unsetenv("FAKE_CUDA_VERSION");
+}
+
 TEST_BETWEEN(a_gpu_that_is_not_there_is_refused, begin, end)
 {
 	struct ws_cuda *c = open_driver();
@@ -214,15 +275,19 @@ TEST_BETWEEN(every_call_of_the_interface_may_fail, begin, end)
 	char host[16] = "";
 	size_t bytes;
 	ON_GPU(ws_gpu_event_new(g, &m, &err));
+	ON_GPU(ws_gpu_event_record(g, m, NULL, &err));
+	struct ws_err told = WS_ERR_INIT;
+	if (ws_gpu_event_elapsed(g, m, m, &ns, &told) == 0)
+		fail_msg("an event without a time has one");
 	ON_GPU(ws_gpu_alloc(g, 16, &p, &err));
 	fake->refuse("", 0, ILLEGAL_ADDRESS);
-	struct ws_err told = WS_ERR_INIT;
 #define REFUSED(call) \
 	do { \
 		told = (struct ws_err)WS_ERR_INIT; \
 		assert_int_equal((call), -1); \
 		assert_says(&told, "an illegal memory access"); \
-		assert_int_equal(told.native, ILLEGAL_ADDRESS); \
+		assert_true(ws_err_gpu_broken(&told)); \
+		assert_non_null(strstr(told.hint, "start the program again")); \
 	} while (0)
 	REFUSED(ws_gpu_use(g, &told));
 	REFUSED(ws_gpu_memory(g, &a, &b, &told));
@@ -232,6 +297,7 @@ TEST_BETWEEN(every_call_of_the_interface_may_fail, begin, end)
 	REFUSED(ws_stream_new(g, &s, &told));
 	REFUSED(ws_stream_wait(g, NULL, WS_FOREVER, NULL, &told));
 	REFUSED(ws_gpu_event_new(g, &none, &told));
+	REFUSED(ws_gpu_timer_new(g, &none, &told));
 	REFUSED(ws_gpu_event_record(g, m, NULL, &told));
 	REFUSED(ws_gpu_event_query(g, m, &reached, &told));
 	REFUSED(ws_gpu_event_wait(g, m, WS_FOREVER, NULL, &told));

@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -276,9 +277,16 @@ TEST(addresses_of_this_machine_are_recognised)
 		assert_int_equal(local, cases[i].local);
 	}
 	char toward[64]; /* an interface's, where there is a way out */
+	char interface[16] = "?";
 	if (ws_host_local_toward("192.0.2.1", toward, sizeof toward, &err) == 0) {
 		assert_int_equal(ws_host_is_local(toward, &local, &err), 0);
 		assert_true(local);
+		ws_host_interface(toward, interface, sizeof interface);
+		assert_true(if_nametoindex(interface) > 0);
+	}
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		ws_host_interface(cases[i].host, interface, sizeof interface);
+		assert_string_equal(interface, ""); /* loopback, or nobody's */
 	}
 	assert_int_equal(ws_host_is_local("no-such-host.invalid", &local, &err), -1);
 }

@@ -172,6 +172,23 @@ int ws_host_is_local(const char *host, bool *local, struct ws_err *err)
 	return 0;
 }
 
+void ws_host_interface(const char *literal, char *name, size_t n)
+{
+	struct addrinfo *list = NULL;
+	struct ifaddrs *interfaces = NULL;
+	name[0] = '\0';
+	if (ws_host_resolve(literal, 0, false, ws_deadline_in(WS_RESOLVE_NS), NULL, &list, NULL))
+		return;
+	const struct sockaddr *sa = list->ai_addr;
+	if (!is_loopback(sa) && getifaddrs(&interfaces) == 0)
+		for (const struct ifaddrs *i = interfaces; i && !name[0]; i = i->ifa_next)
+			if (is_same(sa, i->ifa_addr))
+				snprintf(name, n, "%s", i->ifa_name);
+	if (interfaces)
+		freeifaddrs(interfaces);
+	freeaddrinfo(list);
+}
+
 bool ws_host_is_wildcard(const char *host)
 {
 	static const char *const names[] = { "", "0.0.0.0", "::", "[::]", "*" };
