@@ -62,6 +62,34 @@ int ws_client_read_key(const char *path, char **key, bool *loose, struct ws_err 
 
 /* ---- detection ---- */
 
+/* Which start of a server answers at a URL: the instance that has the weights. URLs do not say it,
+ * and neither do paths, names and labels, which an update changes. */
+enum ws_identity_strength {
+	WS_IDENTITY_NONE, /* the server reports nothing that tells two starts apart */
+	WS_IDENTITY_WEAK, /* a random seed, which --random-seed may make equal for all starts */
+	WS_IDENTITY_SURE  /* when it started, or how long each phase of the start took */
+};
+enum { WS_IDENTITY_PROCESSES = 16 };
+struct ws_identity {
+	enum ws_identity_strength strength;
+	unsigned processes; /* that answer requests at this URL for one server; 0: not known */
+	unsigned n;         /* seen so far */
+	struct {
+		unsigned rank;
+		uint64_t id;
+	} seen[WS_IDENTITY_PROCESSES];
+	int64_t since;      /* the server's clock when it first answered: ns since 1970; 0: unknown */
+};
+enum ws_identity_match {
+	WS_IDENTITY_SAME,
+	WS_IDENTITY_OTHER, /* another start, or another server */
+	WS_IDENTITY_UNTOLD /* one of the two says nothing */
+};
+/* Compares an answer with what was known of the server, and adds processes to it that are seen for
+ * the first time. */
+enum ws_identity_match ws_identity_compare(struct ws_identity *known,
+                                           const struct ws_identity *now);
+
 /* Read from /server_info and /model_info (or their older names) and from the routes (lineage.h),
  * within 5 s: values that have not arrived by then count as not reported. A size that the server
  * does not report is 1, except tp_size; a text is "". */
@@ -107,7 +135,8 @@ struct ws_endpoint_info {
 	char model_type[64]; /* of its config.json; SGLang reports both since 0.5.6, else "" */
 	char architecture[96];    /* the first of "architectures" */
 	const char *info_path;    /* the route whose GET reports these values; NULL: not reached */
-	/* differs between servers and after a restart; 0: not reported */
+	struct ws_identity identity;
+	/* the same as one number, for records; 0: not reported, or one of several processes */
 	uint64_t instance;
 	enum ws_lineage lineage;
 	struct ws_capabilities can; /* of the lineage, corrected by the server's routes */

@@ -9,6 +9,7 @@
 
 #include "wsync/dtype.h"
 #include "wsync/err.h"
+#include "wsync/evidence.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -185,6 +186,7 @@ struct ws_ev_endpoint_result {
 	int64_t paused_ns;          /* from the request to pause to the answer to the resume;
 	                             * 0: this run did not pause and resume it */
 	const char *message;
+	struct ws_evidence evidence; /* what was established of it */
 };
 
 /* The turn of one of several senders. It counts only if the run succeeded. */

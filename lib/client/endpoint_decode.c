@@ -14,7 +14,7 @@
 #include "endpoint_call.h"
 
 #include "hash.h"
-#include "instance.h"
+#include "identity.h"
 #include "listing_read.h"
 #include "wsync/tool/str.h"
 
@@ -112,7 +112,8 @@ void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoi
 	take_text(root, "weight_version", info->weight_version, sizeof info->weight_version);
 	take_text(root, "model_path", info->model_path, sizeof info->model_path);
 	take_text(root, "served_model_name", info->served_model, sizeof info->served_model);
-	info->instance = ws_instance_of(root);
+	ws_identity_read(root, 0, &info->identity);
+	info->instance = ws_identity_number(&info->identity);
 }
 
 void ws_endpoint_decode_model_info(const struct ws_json *root, struct ws_endpoint_info *info)

@@ -18,7 +18,7 @@
 #include "vllm_probe.h"
 
 #include "endpoint_call.h"
-#include "instance.h"
+#include "identity.h"
 #include "lineage_probe.h"
 #include "wsync/tool/str.h"
 
@@ -105,7 +105,8 @@ void ws_vllm_decode_config(const struct ws_json *root, struct ws_endpoint_info *
 	          sizeof info->load_format);
 	take_text(ws_json_get(config, "device_config"), "device_type", info->device,
 	          sizeof info->device);
-	info->instance = ws_instance_of(root);
+	ws_identity_read(root, 0, &info->identity);
+	info->instance = ws_identity_number(&info->identity);
 }
 
 /* ---- answers ---- */
@@ -220,6 +221,7 @@ static void read_vllm(struct vllm_probe *p, size_t i)
 	info->info_path = CONFIG_PATH;
 	info->lineage = ws_lineage_vllm(info->version, &info->can);
 	ws_vllm_decode_config(config, info);
+	info->identity.since = call_of(p, i, CONFIG)->http.date * WS_NS_PER_S;
 	take_size(world, "world_size", &info->world_size);
 	read_models(answer(p, i, MODELS), info);
 	if (call_of(p, i, WORLD)->http.status == 404)

@@ -123,6 +123,13 @@ static int init_locks(struct ws_serve *s, struct ws_err *err)
 	return bad ? ws_err_set(err, WS_ESYSTEM, "no lock for the endpoint") : 0;
 }
 
+static int64_t clock_ns(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (int64_t)now.tv_sec * WS_NS_PER_S + now.tv_nsec;
+}
+
 int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct ws_err *err)
 {
 	if (opts->tp > WS_SERVE_MAX_TP)
@@ -146,7 +153,7 @@ int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct
 	s->running = opts->busy;
 	s->sync = 1;
 	s->started_ns = ws_now_ns();
-	s->created = (int64_t)time(NULL);
+	s->clock_ns = clock_ns();
 	if (getrandom(&s->seed, sizeof s->seed, 0) != sizeof s->seed)
 		s->seed = (uint32_t)ws_now_ns();
 	s->seed >>= 2; /* servers draw 30 bits */

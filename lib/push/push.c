@@ -31,7 +31,7 @@ static int detect(struct ws_push *p, struct ws_err *err)
 		return 0;
 	push_leave_dead_group(p);
 	push_enter(p, WS_PHASE_CONNECT);
-	return push_connect(p, err) || push_twins(p, err) ||
+	return push_connect(p, err) || push_roll_call(p, err) || push_twins(p, err) ||
 	                       (!p->opts.complete && push_choose(p, err)) ||
 	                       push_in_step(p, err) || push_others_connect(p, err) ? -1 : 0;
 }
@@ -231,8 +231,10 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 		e->disconnected = e->timed_out = e->slept = e->staged = false;
 		e->paused_since = e->paused_ns = 0;
 		e->asleep = 0;
-		e->may_finish = e->holds_parts = false;
+		e->may_finish = e->holds_parts = e->label_moved = e->label_read = false;
+		e->end = WS_END_UNKNOWN;
 		e->coverage = -1;
+		e->proof = (struct ws_ev_proof){ 0 };
 		e->message[0] = 0;
 	}
 	p->run.failed_why = NULL;
@@ -300,6 +302,7 @@ static void list_endpoints(struct ws_push *p)
 			.staged = e->staged,
 			.paused_ns = e->paused_ns,
 			.message = e->message,
+			.evidence = push_evidence(p, i),
 		};
 	}
 }

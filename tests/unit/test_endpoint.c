@@ -2,7 +2,7 @@
 /* The client of endpoints: answers of every shape, calls to several servers. */
 #include "endpoint_call.h"
 #include "endpoint_weights.h"
-#include "instance.h"
+#include "identity.h"
 #include "test.h"
 #include "tiny_http.h"
 #include "wsync/tool/listing.h"
@@ -231,12 +231,19 @@ TEST(server_info_with_odd_values_keeps_its_defaults)
 	ws_json_free(root);
 }
 
-static uint64_t instance_of(const char *text)
+static struct ws_identity identity_of(const char *text, int64_t date)
 {
 	struct ws_json *root = parse(text);
-	const uint64_t n = ws_instance_of(root);
+	struct ws_identity id;
+	ws_identity_read(root, date, &id);
 	ws_json_free(root);
-	return n;
+	return id;
+}
+
+static uint64_t instance_of(const char *text)
+{
+	const struct ws_identity id = identity_of(text, 0);
+	return ws_identity_number(&id);
 }
 
 TEST(a_restart_and_another_server_have_another_instance)
@@ -266,6 +273,71 @@ TEST(a_restart_and_another_server_have_another_instance)
 	};
 	for (size_t i = 0; i < sizeof silent / sizeof *silent; i++)
 		assert_true(instance_of(silent[i]) == 0);
+}
+
+/* One API process of a vLLM: its rank, how many there are, and its id. */
+static struct ws_identity process(unsigned rank, unsigned all, const char *id, int64_t date)
+{
+	char text[256];
+	snprintf(text, sizeof text,
+	         "{\"vllm_config\":{\"instance_id\":\"%s\",\"parallel_config\":"
+	         "{\"_api_process_rank\":%u,\"_api_process_count\":%u}}}", id, rank, all);
+	return identity_of(text, date);
+}
+
+#define ID_0 "1795831200000000000" /* its clock at the start, in ns */
+#define ID_1 "1795831200500000000"
+enum { LOOKED = 1795831260 };      /* a minute later */
+
+TEST(processes_of_one_server_are_not_taken_for_others)
+{
+	static const struct {
+		unsigned rank, all;
+		const char *id;
+		enum ws_identity_match match;
+	} cases[] = {
+		{ 0, 2, ID_0, WS_IDENTITY_SAME },
+		{ 1, 2, ID_1, WS_IDENTITY_SAME },  /* not seen before, and began before */
+		{ 1, 2, ID_1, WS_IDENTITY_SAME },
+		{ 1, 2, ID_0, WS_IDENTITY_OTHER }, /* another process of rank 1 */
+		{ 0, 2, ID_1, WS_IDENTITY_OTHER },
+		{ 0, 1, ID_0, WS_IDENTITY_OTHER }, /* started with other arguments */
+	};
+	struct ws_identity known = process(0, 2, ID_0, LOOKED);
+	assert_int_equal(known.strength, WS_IDENTITY_SURE);
+	assert_true(ws_identity_number(&known) == 0); /* another process answers next */
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		const struct ws_identity now =
+			process(cases[i].rank, cases[i].all, cases[i].id, LOOKED + 5);
+		assert_int_equal(ws_identity_compare(&known, &now), cases[i].match);
+	}
+	/* Restarted, and its first answer came from a rank that was not seen before. */
+	known = process(0, 2, ID_0, LOOKED);
+	const struct ws_identity later = process(1, 2, "1795831300000000000", LOOKED + 60);
+	assert_int_equal(ws_identity_compare(&known, &later), WS_IDENTITY_OTHER);
+	const struct ws_identity silent = identity_of("{}", 0), none = identity_of("{}", 0);
+	assert_int_equal(ws_identity_compare(&known, &silent), WS_IDENTITY_UNTOLD);
+	known = none;
+	assert_int_equal(ws_identity_compare(&known, &later), WS_IDENTITY_UNTOLD);
+}
+
+TEST(an_identity_is_as_strong_as_what_the_server_reports)
+{
+	static const struct {
+		const char *text;
+		enum ws_identity_strength strength;
+	} cases[] = {
+		{ "{\"random_seed\":1,\"startup_time\":{\"e2e\":2.5}}", WS_IDENTITY_SURE },
+		{ "{\"random_seed\":1}", WS_IDENTITY_WEAK },
+		{ "{\"random_seed\":1,\"startup_time\":null}", WS_IDENTITY_WEAK },
+		{ "{\"host\":\"a\",\"port\":1}", WS_IDENTITY_NONE },
+		{ "{\"vllm_config\":{\"instance_id\":\"8f3a1\"}}", WS_IDENTITY_SURE },
+		{ "{\"vllm_config\":{\"instance_id\":\"\"},\"random_seed\":1}", WS_IDENTITY_NONE },
+		{ "{\"vllm_config\":{\"instance_id\":\"1\",\"parallel_config\":"
+		  "{\"_api_process_rank\":-1}}}", WS_IDENTITY_NONE },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		assert_int_equal(identity_of(cases[i].text, 0).strength, cases[i].strength);
 }
 
 TEST(malformed_lists_are_refused)

@@ -58,6 +58,14 @@ static void write_version(struct ws_jw *jw, struct ws_serve *s)
 }
 
 /* Locks, because an update from disk changes model_path. */
+/* Real servers list the seconds of each phase of their start. */
+static void write_startup(struct ws_jw *jw, const struct ws_serve *s)
+{
+	ws_jw_object(jw, "startup_time");
+	ws_jw_double(jw, "e2e_s", (double)(s->clock_ns % (1000 * WS_NS_PER_S)) / 1e9);
+	ws_jw_end_object(jw);
+}
+
 static void write_path(struct ws_jw *jw, struct ws_serve *s)
 {
 	pthread_mutex_lock(&s->lock);
@@ -143,6 +151,8 @@ void ws_serve_route_server_info(struct ws_serve_call *c)
 	ws_jw_str(&jw, "host", s->host);
 	ws_jw_uint(&jw, "port", s->port);
 	ws_jw_uint(&jw, "random_seed", s->seed);
+	if (ws_serve_in(s->opts.lineage, WS_HAS_STARTUP_TIME))
+		write_startup(&jw, s);
 	ws_jw_str(&jw, "device", s->opts.device ? s->opts.device : "cpu");
 	ws_jw_uint(&jw, "tp_size", s->opts.tp);
 	ws_jw_uint(&jw, "dp_size", 1);
@@ -192,7 +202,7 @@ void ws_serve_route_models(struct ws_serve_call *c)
 	ws_jw_str(&jw, "root", s->vllm ? s->model_path : s->served_model_name);
 	pthread_mutex_unlock(&s->lock);
 	ws_jw_str(&jw, "object", "model");
-	ws_jw_int(&jw, "created", s->created);
+	ws_jw_int(&jw, "created", s->clock_ns / WS_NS_PER_S);
 	ws_jw_str(&jw, "owned_by", s->vllm ? "vllm" : "sglang");
 	ws_jw_null(&jw, "parent");
 	ws_jw_int(&jw, "max_model_len", WS_GENERATE_CONTEXT);

@@ -215,7 +215,7 @@ static void write(struct ws_serve_call *c, const struct ws_generate *g, const ch
 	ws_jw_object(&jw, NULL);
 	ws_jw_str(&jw, "id", id);
 	ws_jw_str(&jw, "object", "text_completion");
-	ws_jw_int(&jw, "created", s->created);
+	ws_jw_int(&jw, "created", s->clock_ns / WS_NS_PER_S);
 	ws_jw_str(&jw, "model", s->served_model_name);
 	ws_jw_array(&jw, "choices");
 	for (size_t i = 0; i < g->n; i++) {

@@ -40,7 +40,7 @@ static const char *extension_of(const struct ws_serve *s)
 
 static void write_config(struct ws_jw *jw, struct ws_serve *s)
 {
-	char dtype[64];
+	char dtype[64], id[24];
 	snprintf(dtype, sizeof dtype, "torch.%s", s->dtype);
 	ws_jw_object(jw, "vllm_config");
 	ws_jw_object(jw, "model_config");
@@ -62,7 +62,11 @@ static void write_config(struct ws_jw *jw, struct ws_serve *s)
 	ws_jw_bool(jw, "enable_expert_parallel", s->opts.ep > 1);
 	ws_jw_uint(jw, "world_size", s->opts.tp);
 	ws_jw_str(jw, "worker_extension_cls", extension_of(s));
+	ws_jw_uint(jw, "_api_process_count", 1);
+	ws_jw_uint(jw, "_api_process_rank", 0);
 	ws_jw_end_object(jw);
+	snprintf(id, sizeof id, "%lld", (long long)s->clock_ns);
+	ws_jw_str(jw, "instance_id", id);
 	ws_jw_object(jw, "weight_transfer_config");
 	ws_jw_str(jw, "backend", s->opts.backend == WS_SERVE_IPC ? "ipc" : "nccl");
 	ws_jw_end_object(jw);

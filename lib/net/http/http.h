@@ -58,6 +58,7 @@ struct ws_http_call {
 	bool sent;            /* the request was sent completely: the server may have acted */
 	enum ws_http_stage stage; /* this and the next: for a call in flight as of ws_http_each */
 	char address[48];     /* address of the connection, a literal; "" none yet */
+	int64_t date;         /* the reply's Date in seconds since 1970; 0: none */
 	void *priv;           /* private */
 };
 

@@ -15,8 +15,11 @@
 #include "wsync/version.h"
 
 #include <arpa/inet.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MAX_IDLE_S = 3, CA_FILE_MAX = 16 << 20, SMALL_BODY = 16 << 10 };
@@ -139,6 +142,12 @@ static size_t take_header(char *bytes, size_t size, size_t n, void *user)
 	if (!f->head_bytes && size * n > 12 && memcmp(bytes, "HTTP/1.", 7) == 0 &&
 	    memcmp(bytes + 9, "500", 3) == 0)
 		curl_easy_setopt(f->easy, CURLOPT_FORBID_REUSE, 1L);
+	char date[64];
+	if (size * n > 5 && size * n < sizeof date && strncasecmp(bytes, "Date:", 5) == 0) {
+		snprintf(date, sizeof date, "%.*s", (int)(size * n - 5), bytes + 5);
+		const time_t at = curl_getdate(date, NULL);
+		f->call->date = at > 0 ? (int64_t)at : 0;
+	}
 	f->head_bytes += size * n;
 	return f->head_bytes > WS_HTTP_HEAD_MAX ? 0 : size * n;
 }

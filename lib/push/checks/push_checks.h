@@ -21,6 +21,7 @@ struct push_checks {
 	struct ws_job values;    /* scans for NaN and Inf in the background (push_values.c) */
 	struct ws_cancel stop_values;
 	bool on_values;
+	bool values_read;        /* all of them were scanned, and are finite */
 };
 
 /* ---- push_names.c ---- */

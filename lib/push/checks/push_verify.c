@@ -181,6 +181,7 @@ static int compare_endpoint(struct ws_push *p, size_t i, struct ws_checksums *c,
 	if (!ws_checksums_are_ours(c) && ws_prover_has(p->checks.prover, i)) {
 		const int rc = ws_prover_compare(p->checks.prover, i, c, &proof, err);
 		e->coverage = proof.percent;
+		e->proof = proof;
 		if (rc == 0)
 			return 0;
 		snprintf(e->message, sizeof e->message, "%.255s", err->msg);

@@ -7,6 +7,7 @@
 #include "endpoint_call.h"
 #include "group.h"
 #include "push_target.h"
+#include "wsync/evidence.h"
 #include "wsync/push.h"
 #include "wsync/tool/name_check_run.h"
 
@@ -38,11 +39,14 @@ struct push_endpoint {
 	bool disconnected;                 /* its connection broke */
 	bool timed_out;                    /* no answer before a deadline or a cancel */
 	bool asked, sent;                  /* by the last push_request_ask */
-	bool replaced;                     /* another server answers at its URL now */
+	enum ws_identity_end end;          /* what the last roll call has found */
+	/* our weight version replaced another one, and was read back */
+	bool label_moved, label_read;
 	bool unflushed;                    /* has new weights, and the cache of the old ones */
 	bool staged;                       /* has a whole update that it has not loaded */
 	/* percent of its bytes that its checksums have proven in this run; < 0: none */
 	double coverage;
+	struct ws_ev_proof proof;          /* bytes 0: its own checksums were not compared */
 	int64_t paused_since, paused_ns;   /* of this run's pause; 0: it did not pause */
 	enum push_scope scope;
 	bool slept;        /* a run found memory released, and not all is back yet */
@@ -173,6 +177,8 @@ int push_others_end(struct ws_push *p, struct ws_err *err);
 /* ---- push_instance.c: are the endpoints still the servers that were detected? ----
  * -1: *err names the endpoint that is not; it becomes partial. */
 
+/* After they were detected: does each URL lead to one server? Nothing has changed there. */
+int push_roll_call(struct ws_push *p, struct ws_err *err);
 int push_check_instances(struct ws_push *p, struct ws_err *err); /* before the last bucket */
 int push_check_end(struct ws_push *p, struct ws_err *err);       /* after resuming; peers too */
 

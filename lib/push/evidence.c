@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* evidence.c - the record of what a push has established of each server, and its words.
+ *
+ * This file alone fills the record (push_evidence), once, when the states of the endpoints are
+ * final, and this file alone says which words of success it allows. */
+#include "wsync/evidence.h"
+
+#include "push_protocol.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- words ---- */
+
+#define NAME(names, i) ((unsigned)(i) < sizeof names / sizeof names[0] ? names[i] : "unknown")
+
+const char *ws_identity_end_name(enum ws_identity_end end)
+{
+	static const char *const names[] = { "unknown", "same", "other", "unanswered", "untold" };
+	return NAME(names, end);
+}
+
+const char *ws_identity_strength_name(enum ws_identity_strength strength)
+{
+	static const char *const names[] = { "none", "weak", "sure" };
+	return NAME(names, strength);
+}
+
+const char *ws_names_by_name(enum ws_names_by by)
+{
+	static const char *const names[] = { "nothing", "list", "rules", "own-config" };
+	return NAME(names, by);
+}
+
+const char *ws_evidence_word_name(enum ws_evidence_word word)
+{
+	static const char *const names[WS_N_WORDS] = { "none", "staged", "acknowledged",
+		                                       "committed" };
+	return NAME(names, word);
+}
+
+/* Is it known that the server that has confirmed the weights still runs? A group breaks when one
+ * of its members ends, and a server that restarts reports its first label again. */
+static bool is_the_same(const struct ws_evidence *e)
+{
+	if (e->end == WS_END_SAME && e->identity.strength == WS_IDENTITY_SURE)
+		return true;
+	return (e->end == WS_END_SAME || e->end == WS_END_UNTOLD) &&
+	       (e->group_alive || (e->label_set && e->label_read));
+}
+
+enum ws_evidence_word ws_evidence_word(const struct ws_evidence *e)
+{
+	if (e->end == WS_END_OTHER || e->end == WS_END_UNANSWERED)
+		return WS_WORD_NONE;
+	if (e->staged)
+		return WS_WORD_STAGED;
+	if (!e->whole || !e->closed || e->different || e->not_sent)
+		return WS_WORD_NONE;
+	return is_the_same(e) ? WS_WORD_COMMITTED : WS_WORD_ACKNOWLEDGED;
+}
+
+bool ws_evidence_is_ready(const struct ws_evidence *e)
+{
+	return ws_evidence_word(e) == WS_WORD_COMMITTED && !e->paused && !e->asleep &&
+	       !e->cache_old && !e->draft_old;
+}
+
+double ws_evidence_proven(const struct ws_evidence *e)
+{
+	const uint64_t all = e->proven + e->different + e->opaque + e->not_sent;
+	return all ? 100.0 * (double)e->proven / (double)all : -1;
+}
+
+/* ---- the record ---- */
+
+static enum ws_names_by names_by(const struct ws_name_check_run *r)
+{
+	return r->checked    ? (r->layout ? WS_NAMES_BY_RULES : WS_NAMES_BY_LIST) :
+	       r->own_config ? WS_NAMES_BY_OWN_CONFIG :
+	                       WS_NAMES_BY_NOTHING;
+}
+
+struct ws_evidence push_evidence(const struct ws_push *p, size_t i)
+{
+	const struct push_endpoint *e = &p->to.endpoints[i];
+	const struct ws_endpoint_info *info = &p->to.infos[i];
+	const struct ws_name_check_run *names = &p->checks.names;
+	struct ws_evidence out = {
+		.identity = info->identity, .end = e->end,
+		.family = ws_lineage_family(info->lineage),
+		.group_alive = p->link.group && ws_group_alive(p->link.group),
+		.label_set = e->label_moved, .label_read = e->label_read,
+		.names = names_by(names),
+		.names_ok = names->checked && !names->found.errors,
+		.values_read = p->checks.values_read,
+		.whole = e->weights.state == WS_COMMITTED, .closed = !e->weights.scope_open,
+		.proven = e->proof.proven_bytes,
+		.draft_old = info->has_draft && !p->from.target_only && !info->can.session,
+		.cache_old = e->unflushed,
+		.paused = e->paused || e->found_paused || e->left_paused,
+		.asleep = push_is_asleep(e), .staged = p->opts.stage && e->staged,
+	};
+	snprintf(out.against, sizeof out.against, "%.95s", names->against);
+	if (e->proof.bytes > e->proof.proven_bytes)
+		out.opaque = e->proof.bytes - e->proof.proven_bytes;
+	out.proven_by_readback = e->coverage >= 0 && !e->proof.bytes;
+	return out;
+}
