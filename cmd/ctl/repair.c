@@ -127,6 +127,7 @@ static void put_endpoint(struct repairs *r, const struct ws_journal_entry *e, si
 	ws_jw_bool(w, "left_group", a->left_group);
 	ws_jw_bool(w, "in_protocol", a->in_update);
 	ws_jw_bool(w, "staged", a->staged);
+	ws_jw_bool(w, "restarted", a->restarted);
 	ws_jw_str(w, "asleep", a->asleep ? ws_memory_text(a->asleep) : NULL);
 	if (a->err.code)
 		ctl_put_failure(w, &a->err);
@@ -148,6 +149,7 @@ static void show_answers(struct repairs *r, const struct ws_journal_entry *e,
 		          ws_endpoint_state_name(a->state),
 		          a->err.code          ? ui_words(a->err.msg) :
 		          a->staged ? "waits for wsync-ctl complete or discard" :
+		          a->restarted ? "was restarted since, with whole weights" :
 		          r->job->cfg->dry_run ? released :
 		          !a->left_group       ? "did not leave the group" :
 		          a->may_join ? "may still take up the request to join: repair again if it "

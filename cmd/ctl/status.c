@@ -105,7 +105,9 @@ static void put_endpoint(const struct status *s, size_t i, const struct ws_histo
 	ws_jw_str(w, "pool", *pool ? pool : NULL);
 	ws_jw_str(w, "lineage",
 	          v->ready == WS_READY_UNREACHED ? NULL : ws_lineage_name(v->info.lineage));
-	record_put_pause(w, record_of_pause(&s->records, v->url));
+	const struct record_at at = { v->url,
+		                      v->ready == WS_READY_UNREACHED ? NULL : &v->info };
+	record_put_pause(w, record_of_pause(&s->records, &at));
 	put_last(w, p, e);
 	ui_line_end(s->job->ui);
 }

@@ -15,8 +15,10 @@ void ctl_put_failure(struct ws_jw *w, const struct ws_err *err)
 	ui_json_words(w, "hint", err->hint);
 }
 
-static void put_answer(struct ctl_job *job, const char *url, const struct ws_endpoint_answer *a)
+static void put_answer(struct ctl_job *job, size_t i, const struct ws_endpoint_answer *a)
 {
+	const struct record_at at = record_at(job, i);
+	const char *url = at.url;
 	struct ws_jw *w = ui_line(job->ui, "endpoint");
 	ws_jw_str(w, "url", url);
 	ws_jw_bool(w, "ok", !a->err.code);
@@ -25,7 +27,7 @@ static void put_answer(struct ctl_job *job, const char *url, const struct ws_end
 	else
 		ws_jw_str(w, "message", *a->message ? a->message : NULL);
 	if (job->records)
-		record_put_pause(w, record_of_pause(job->records, url));
+		record_put_pause(w, record_of_pause(job->records, &at));
 	ws_jw_int(w, "ns", a->ns);
 	ui_line_end(job->ui);
 }
@@ -43,7 +45,7 @@ static void show_answers(struct ctl_job *job, const char *done,
 	for (size_t i = 0; i < job->to.n; i++) {
 		const struct ws_endpoint_answer *a = &answers[i];
 		char took[32];
-		put_answer(job, job->to.urls[i], a);
+		put_answer(job, i, a);
 		ws_format_duration(took, sizeof took, a->ns);
 		table_add(&t, a->err.code ? UI_BAD : UI_GOOD, job->to.urls[i],
 		          a->err.code ? "failed" : done, took,
@@ -176,15 +178,19 @@ static int check_vllm(struct ctl_job *job, const struct ws_journal_list *records
 	const char *why = NULL;
 	bool any = false;
 	for (size_t i = 0; i < job->to.n; i++)
-		any |= record_of_mixture(records, job->to.urls[i], &why) != NULL;
+	{
+		const struct record_at at = { job->to.urls[i], NULL };
+		any |= record_of_mixture(records, &at, &why) != NULL;
+	}
 	if (!any)
 		return 0;
 	if (ctl_ask(job, err))
 		return -1;
 	for (size_t i = 0; i < job->to.n; i++) {
 		const char *url = job->to.urls[i];
+		const struct record_at at = record_at(job, i);
 		if (ws_lineage_family(job->to.infos[i].lineage) != WS_FAMILY_VLLM ||
-		    !record_of_mixture(records, url, &why))
+		    !record_of_mixture(records, &at, &why))
 			continue;
 		ws_err_set(err, WS_EREFUSED, "%s: %s, and a vLLM would end at the first prompt",
 		           url, why);
@@ -202,8 +208,14 @@ static int check_whole(struct ctl_job *job, struct ws_err *err)
 	record_read(job, &records);
 	for (size_t i = 0; !rc && !job->cfg->force && i < job->to.n; i++) {
 		const char *why = NULL, *url = job->to.urls[i];
-		if (!record_of_mixture(&records, url, &why))
+		struct record_at at = record_at(job, i);
+		if (!record_of_mixture(&records, &at, &why))
 			continue;
+		if (!at.info && !ctl_ask(job, NULL)) { /* perhaps it was restarted since */
+			at = record_at(job, i);
+			if (!record_of_mixture(&records, &at, &why))
+				continue;
+		}
 		rc = ws_err_set(err, WS_EREFUSED, "%s: %s, and would answer with them", url, why);
 		ws_err_hint(err, "push again, or run wsync-ctl repair --again; --force resumes it "
 		                 "all the same");

@@ -237,7 +237,10 @@ static int read_records(struct look *l, bool warns, struct ws_err *err)
 			warn(l, e->err.msg);
 		for (size_t k = 0; !e->err.code && k < e->record.n_endpoints; k++)
 			for (size_t v = 0; v < l->opts->n_endpoints; v++)
-				if (ws_endpoint_same(l->views[v].url, e->record.endpoints[k].url))
+				if (ws_journal_is_about(&e->record.endpoints[k], l->views[v].url,
+				                        l->views[v].info.info_path ?
+				                                &l->views[v].info :
+				                                NULL))
 					judge_record(&l->views[v], e, &e->record.endpoints[k]);
 	}
 	ws_journal_list_free(&list);

@@ -31,7 +31,10 @@ static int detect(struct ws_push *p, struct ws_err *err)
 		return 0;
 	push_leave_dead_group(p);
 	push_enter(p, WS_PHASE_CONNECT);
-	return push_connect(p, err) || push_roll_call(p, err) || push_twins(p, err) ||
+	if (push_connect(p, err) || push_roll_call(p, err))
+		return -1;
+	push_match_records(p);
+	return push_twins(p, err) ||
 	                       (!p->opts.complete && push_choose(p, err)) ||
 	                       push_in_step(p, err) || push_others_connect(p, err) ? -1 : 0;
 }
@@ -235,6 +238,7 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 		e->end = WS_END_UNKNOWN;
 		e->coverage = -1;
 		e->proof = (struct ws_ev_proof){ 0 };
+		e->left[0] = '\0';
 		e->message[0] = 0;
 	}
 	p->run.failed_why = NULL;

@@ -19,7 +19,7 @@
  *                     of inode, size, mtime and ctime; null: memory of a process
  *   again             {directory, args: [--option=value]}, null: cannot be repeated
  *   endpoints         [{url, phase, state, paused, grouped, middle, version, asleep, inherited,
- *                     instance}]; instance: 16 hex digits, absent: unknown;
+ *                     instance}]; instance: 16 hex digits, absent: unknown, sure: it is unique;
  *                     paused, grouped and middle (the open update, "" none): possibly; asleep: the
  *                     memory that is still released, "kv_cache,cuda_graph", "" none; null: no
  *                     memory was released when the push began; inherited: partial, because an
@@ -86,6 +86,8 @@ static void print_endpoints(struct ws_jw *w, const struct ws_journal_record *r)
 		ws_jw_bool(w, "inherited", e->inherited);
 		if (e->instance)
 			ws_jw_hex64(w, "instance", e->instance);
+		if (e->sure)
+			ws_jw_bool(w, "sure", true);
 		ws_jw_end_object(w);
 	}
 	ws_jw_end_array(w);
@@ -315,6 +317,7 @@ static void parse_endpoint(struct reader *in, struct ws_journal_endpoint *e)
 		e->asleep = (unsigned)choice_of(in, "asleep", WS_MEMORY_ALL + 1, memory_name);
 	if (ws_json_get(in->object, "instance"))
 		e->instance = digest_of(in, "instance");
+	e->sure = ws_json_get(in->object, "sure") && truth_of(in, "sure") && e->instance;
 	/* Requests are sent to this URL: like one from the command line, it must be normalized. */
 	if (!in->bad &&
 	    (ws_endpoint_normalize(e->url, url, sizeof url, NULL) || strcmp(url, e->url) != 0))

@@ -63,7 +63,8 @@ struct ws_journal_endpoint {
 	bool grouped;             /* perhaps it is in the group */
 	enum ws_open_update open_update;
 	const char *version;      /* weight version before, "" unknown */
-	uint64_t instance;        /* ws_endpoint_info.instance, of staged updates; 0 unknown */
+	uint64_t instance;        /* ws_endpoint_info.instance; 0 unknown */
+	bool sure;                /* it is unique (WS_IDENTITY_SURE) */
 	bool slept;               /* it had released memory, which the push must wake */
 	unsigned asleep; /* enum ws_memory: still released memory. A server may die of being woken
 	                  * twice, so it is cleared before the request that wakes leaves */
@@ -148,6 +149,7 @@ struct ws_repair_answer {
 	bool may_join;            /* it may still process the request to join; it stays recorded */
 	bool in_update;           /* it did not answer the request to end its open update */
 	bool staged;              /* it keeps a staged update, which is in order */
+	bool restarted;           /* another start of the server, which the record is not about */
 	bool settled;             /* nothing is left to repair: the record forgets it */
 };
 
@@ -168,6 +170,14 @@ int ws_journal_forget(struct ws_journal_entry *entry, const char *const *urls, s
 /* Are the files that this push read unchanged, so that it can be repeated? -1: no; *err is
  * WS_EINPUT and names the file that changed. Opens each file. */
 int ws_journal_check_source(const struct ws_journal_record *r, struct ws_err *err);
+
+/* Is the record about another start of the server than the one that was detected? Then nothing of
+ * it is true any more. */
+bool ws_journal_is_other(const struct ws_journal_endpoint *e, const struct ws_endpoint_info *info);
+/* Is it about the server at this URL? Also if it was reached by another URL, where its instance is
+ * unique. info NULL: not detected, so only URLs are compared. */
+bool ws_journal_is_about(const struct ws_journal_endpoint *e, const char *url,
+                         const struct ws_endpoint_info *info);
 
 /* What the record knows to be wrong with the weights of this endpoint, as the start of a sentence;
  * NULL: nothing. */

@@ -160,7 +160,8 @@ void push_describe(const struct ws_push *p, size_t i, struct ws_journal_endpoint
 	out->grouped = e->grouped;
 	out->open_update = open_update_of(p, i);
 	out->version = p->to.infos[i].weight_version;
-	out->instance = p->recovery.stage ? p->to.infos[i].instance : 0;
+	out->instance = p->to.infos[i].instance;
+	out->sure = out->instance && p->to.infos[i].identity.strength == WS_IDENTITY_SURE;
 	out->inherited = e->weights.gap;
 	out->slept = push_is_asleep(e);
 	out->asleep = out->slept ? e->asleep : 0;
@@ -309,6 +310,21 @@ static void forget_updates(const struct ws_push *p, struct ws_journal_entry *ent
 	}
 }
 
+/* Clears the endpoints also where a record names them by other URLs. */
+static void clear_all(struct ws_push *p, struct ws_journal_list *list,
+                      const struct ws_journal_sent *sent)
+{
+	enum { ALIASES = 64 };
+	const size_t n = p->opts.n_endpoints;
+	const char **urls = calloc(n + ALIASES, sizeof *urls);
+	for (size_t i = 0; urls && i < n; i++)
+		urls[i] = p->opts.endpoints[i];
+	if (urls)
+		ws_journal_clear(list, ws_journal_path(p->recovery.journal), urls,
+		                 n + push_aliases(p, list, urls + n, ALIASES), sent);
+	free(urls);
+}
+
 /* Our record has all facts of the earlier records about endpoints that this plan completes. After a
  * failure it must also be as hard to complete: a smaller plan is completed by a smaller push. */
 static void settle_earlier(struct ws_push *p, bool ok)
@@ -325,8 +341,7 @@ static void settle_earlier(struct ws_push *p, bool ok)
 	for (size_t i = 0; i < p->recovery.left.n; i++)
 		forget_updates(p, &p->recovery.left.items[i]);
 	if (list.n)
-		ws_journal_clear(&list, ws_journal_path(p->recovery.journal), p->opts.endpoints,
-		                 p->opts.n_endpoints, &sent);
+		clear_all(p, &list, &sent);
 	ws_journal_clear(&p->recovery.left, NULL, p->opts.endpoints, p->opts.n_endpoints, &sent);
 	ws_journal_list_free(&list);
 }

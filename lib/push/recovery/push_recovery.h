@@ -104,6 +104,12 @@ size_t push_find_endpoint(const struct ws_push *p, const char *url);
 bool push_own_entry(const struct ws_push *p, const struct ws_journal_entry *entry);
 /* Adopts the states in all records. Call it with the locks. */
 void push_read_records(struct ws_push *p);
+/* Once the servers are known: forgets what records say of earlier starts of them, and adopts
+ * records that name them by other URLs. */
+void push_match_records(struct ws_push *p);
+/* The other URLs by which records name our endpoints, at most `most`. Returns how many. */
+size_t push_aliases(const struct ws_push *p, const struct ws_journal_list *list, const char **urls,
+                    size_t most);
 /* Ends groups and updates that earlier pushes left open at our endpoints: they block this push. */
 void push_clean_up(struct ws_push *p, struct ws_journal_entry *entry);
 

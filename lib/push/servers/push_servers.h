@@ -52,6 +52,7 @@ struct push_endpoint {
 	bool slept;        /* a run found memory released, and not all is back yet */
 	unsigned asleep;   /* enum ws_memory: still released */
 	char message[256]; /* its last message for the report */
+	char left[128];    /* how an earlier push left it; "": whole, as far as is recorded */
 };
 
 /* One request to some of the endpoints. The arrays have room for all of them. */
