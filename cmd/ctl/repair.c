@@ -310,21 +310,39 @@ static int check_missed(const struct ws_journal_record *rec, const struct ws_rep
 	return 0;
 }
 
-/* Does a later record, which is repeated too, send this endpoint the same tensors? Then these older
- * weights would only be overwritten. */
-static bool overtaken(const struct repairs *r, size_t i, const char *url)
+/* Can record j be repeated at this endpoint, which needs it? */
+static bool is_wish(const struct repairs *r, size_t j, const char *url)
 {
-	for (size_t j = i + 1; j < r->list.n; j++) {
-		const struct ws_journal_record *later = &r->list.items[j].record;
-		if (!r->answers[j] || later->digest != r->list.items[i].record.digest ||
-		    !later->directory)
-			continue;
-		for (size_t k = 0; k < later->n_endpoints; k++) {
-			const struct ws_repair_answer *a = &r->answers[j][k];
-			if (ws_endpoint_same(later->endpoints[k].url, url) && lacks(later, k, a) &&
-			    !a->err.code)
-				return true;
-		}
+	const struct ws_journal_record *rec = &r->list.items[j].record;
+	if (!r->answers[j] || !rec->directory)
+		return false;
+	for (size_t k = 0; k < rec->n_endpoints; k++) {
+		const struct ws_repair_answer *a = &r->answers[j][k];
+		if (ws_endpoint_same(rec->endpoints[k].url, url) && lacks(rec, k, a) &&
+		    !a->err.code)
+			return true;
+	}
+	return false;
+}
+
+/* A smaller push may be a part, on top of the other. */
+static bool is_as_large(const struct repairs *r, size_t j, size_t i)
+{
+	const struct ws_journal_record *a = &r->list.items[j].record;
+	const struct ws_journal_record *b = &r->list.items[i].record;
+	return a->tensors >= b->tensors && a->bytes >= b->bytes;
+}
+
+/* Is another record repeated in place of record i? The last wish for an endpoint is, and of those
+ * that no server refused, if there are any. */
+static bool is_overtaken(const struct repairs *r, size_t i, const char *url)
+{
+	const bool refused = r->list.items[i].record.refused;
+	for (size_t j = 0; j < r->list.n; j++) {
+		const bool also = r->list.items[j].record.refused;
+		if (j != i && is_as_large(r, j, i) && is_wish(r, j, url) &&
+		    (refused == also ? j > i : refused))
+			return true;
 	}
 	return false;
 }
@@ -348,7 +366,8 @@ static int push_again(struct repairs *r, size_t i, struct ws_err *err)
 		return ws_oom(err);
 	for (size_t k = 0; k < rec->n_endpoints; k++)
 		if (lacks(rec, k, &r->answers[i][k]) && !r->answers[i][k].err.code &&
-		    !overtaken(r, i, rec->endpoints[k].url) && !is_in_vain(r, &rec->endpoints[k]))
+		    !is_overtaken(r, i, rec->endpoints[k].url) &&
+		    !is_in_vain(r, &rec->endpoints[k]))
 			urls[n++] = rec->endpoints[k].url;
 	int rc = 0;
 	if (n && ws_deadline_passed(r->job->until))

@@ -442,6 +442,7 @@ static int give_up(struct ws_push *p, struct ws_err *err)
 static void close_books(struct ws_push *p, bool ok, struct ws_err *err)
 {
 	if (!ok) {
+		push_record_failure(p, err);
 		note_partial(p, err);
 		push_name_remedy(p, err);
 		ws_watchdog_finish(p->watch.watchdog, err);

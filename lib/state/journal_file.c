@@ -4,6 +4,7 @@
  *   schema            1, or 2 with `staged`; a reader refuses any other value
  *   process           {pid, start_ticks, boot_id, pid_namespace, host}
  *   ended             the push is over
+ *   refused           a server refused its weights; absent: false
  *   began, updated    seconds since 1970
  *   group             name of the process group, null none
  *   master            {host, port} address where endpoints join; absent: all have answered
@@ -142,6 +143,8 @@ void ws_journal_print(const struct ws_journal_record *r, struct ws_buf *text)
 	ws_jw_int(&w, "schema", r->staged.stage ? JOURNAL_SCHEMA : 1);
 	print_process(&w, &r->process);
 	ws_jw_bool(&w, "ended", r->ended);
+	if (r->refused)
+		ws_jw_bool(&w, "refused", true);
 	ws_jw_int(&w, "began", r->began);
 	ws_jw_int(&w, "updated", r->updated);
 	ws_jw_str(&w, "group", *r->group ? r->group : NULL);
@@ -434,6 +437,7 @@ static void parse_record(struct reader *r, struct ws_journal_record *out)
 {
 	parse_process(r, &out->process);
 	out->ended = truth_of(r, "ended");
+	out->refused = ws_json_get(r->object, "refused") && truth_of(r, "refused");
 	out->began = number_of(r, "began");
 	out->updated = number_of(r, "updated");
 	out->group = text_of(r, "group", true);

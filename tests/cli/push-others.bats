@@ -328,9 +328,9 @@ front() {
 	endpoint two --listen "127.0.0.2:$port"
 	try wsync-push small.safetensors -e "$a" -e "$url"
 	expect_status 0
-	front "$a" random_seed=42,port=30000,host="'0.0.0.0'"
+	front "$a" random_seed=42,port=30000,host="'0.0.0.0'",startup_time=None
 	a=$front
-	front "$url" random_seed=42,port=30000,host="'0.0.0.0'"
+	front "$url" random_seed=42,port=30000,host="'0.0.0.0'",startup_time=None
 	try wsync-push small.safetensors -e "$a" -e "$front"
 	expect_status 0
 	expect_journal "$url" 'paths.count("/open_session"), paths.count("/close_session")' "(1, 1)"

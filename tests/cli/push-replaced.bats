@@ -79,15 +79,16 @@ if path == '/server_info': answer = 200, '{\"tp_size\":1,\"version\":\"0.5.15\"}
 	expect_json 'lines[-1]["endpoints"][0]["state"]' partial
 }
 
-@test "two servers behind one address are no success" {
+@test "two servers behind one address are refused before anything changes" {
 	local backend
-	for backend in tensor disk; do
+	for backend in tensor disk gloo; do
 		url=$a
 		replies "url = ('$a', '$b')[count % 2]"
 		try wsync-push m -e "$url" --backend "$backend" --bucket-size 16KiB --json
 		expect_status 4
-		expect_json '"another server answers" in lines[-1]["error"]["message"]' True
-		expect_json 'lines[-1]["endpoints"][0]["ok"]' False
+		expect_json '"several servers answer" in lines[-1]["error"]["message"]' True
+		expect_json '[(e["ok"], e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
+			"[(False, 'untouched', False)]"
 	done
 }
 

@@ -826,3 +826,46 @@ if path == '/server_info' and __import__('os').path.exists('$scratch/armed'): an
 	try wsync-ctl repair
 	expect_out "nothing to repair"
 }
+
+@test "a restarted server owes nothing of the push that failed before" {
+	local lineage port
+	for lineage in lenient vllm-0.33; do
+		endpoint "first-$lineage" --lineage "$lineage"
+		port=${url##*:}
+		try wsync-push synthetic:qwen3-0.6b -e "$url" --verify none
+		expect_status 0
+		try wsync-push synthetic:qwen3-8b -e "$url" --verify none
+		expect_status 5
+		try wsync-ctl ready -e "$url"
+		expect_status 1
+		kill -9 "$pid"
+		wait "$pid" 2>/dev/null || true
+		endpoint "second-$lineage" --lineage "$lineage" --listen "127.0.0.1:$port"
+		try wsync-ctl ready -e "$url"
+		expect_status 0
+		try wsync-push synthetic:qwen3-0.6b -e "$url" --verify none
+		expect_status 0
+		err_has 'it was restarted since push'
+		try wsync-push synthetic:qwen3-0.6b -e "$url" --verify none
+		expect_status 0
+		err_lacks 'restarted'
+		try wsync-ctl repair
+		expect_status 0
+		out_has 'nothing to repair'
+	done
+}
+
+@test "a record is found by another address of the server" {
+	local port
+	endpoint named --fault refuse:update_weights_from_distributed:1 --listen 0.0.0.0:0
+	port=${url##*:}
+	try wsync-push small.safetensors -e "127.0.0.2:$port"
+	[ "$status" != 0 ] || explain "nothing was refused"
+	try wsync-ctl ready -e "127.0.0.1:$port"
+	expect_status 1
+	out_has 'partial'
+	try wsync-push small.safetensors -e "127.0.0.1:$port"
+	expect_status 0
+	try wsync-ctl ready -e "127.0.0.2:$port"
+	expect_status 0
+}

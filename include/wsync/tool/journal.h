@@ -64,12 +64,12 @@ struct ws_journal_endpoint {
 	enum ws_open_update open_update;
 	const char *version;      /* weight version before, "" unknown */
 	uint64_t instance;        /* ws_endpoint_info.instance; 0 unknown */
-	bool sure;                /* it is unique (WS_IDENTITY_SURE) */
 	bool slept;               /* it had released memory, which the push must wake */
 	unsigned asleep; /* enum ws_memory: still released memory. A server may die of being woken
 	                  * twice, so it is cleared before the request that wakes leaves */
 	/* it has all of this push, but is partial: an earlier push is incomplete */
 	bool inherited;
+	bool sure;                /* instance is unique (WS_IDENTITY_SURE) */
 };
 
 struct ws_journal_file {
@@ -81,6 +81,7 @@ struct ws_journal_file {
 struct ws_journal_record {
 	struct ws_process process;
 	bool ended;               /* the push itself is over, whatever its process does now */
+	bool refused;             /* a server refused its weights, or has others than were sent */
 	int64_t began, updated;   /* seconds since 1970 */
 	const char *group;        /* "" none */
 	/* The rendezvous address, until all endpoints have answered the request to join; then

@@ -269,6 +269,7 @@ static int note_source(struct ws_push *p, const struct ws_push_source *s, struct
 	r->tensors = sent.tensors;
 	r->bytes = sent.bytes;
 	r->began = begins_now(p);
+	r->refused = false;
 	return 0;
 }
 
@@ -367,6 +368,15 @@ void push_unlock_endpoints(struct ws_push *p, bool ok)
 	p->recovery.adopts_stale = p->recovery.claimed = false;
 	ws_locks_drop(p->recovery.locks);
 	p->recovery.locks = NULL;
+}
+
+void push_record_failure(struct ws_push *p, const struct ws_err *err)
+{
+	const bool sending = p->run.weights_dirty || strcmp(err->phase, "transfer") == 0 ||
+	                     strcmp(err->phase, "verify") == 0;
+	if (p->recovery.journal)
+		ws_journal_record(p->recovery.journal)->refused =
+			sending && (err->code == WS_EREFUSED || err->code == WS_EMISMATCH);
 }
 
 bool push_has_record(const struct ws_push *p)

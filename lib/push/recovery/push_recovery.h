@@ -46,6 +46,8 @@ void push_take_over_pauses(struct ws_push *p);
 int push_record(struct ws_push *p, struct ws_err *err);
 /* Also records the source, before the endpoints are asked to join a group. */
 int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err);
+/* Notes why the run failed: wsync-ctl repair --again does not repeat what a server refused. */
+void push_record_failure(struct ws_push *p, const struct ws_err *err);
 /* Is the record in a file, where wsync-ctl repair finds it? */
 bool push_has_record(const struct ws_push *p);
 /* Closes the record at the end of the push. */

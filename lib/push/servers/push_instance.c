@@ -213,6 +213,9 @@ int push_check_end(struct ws_push *p, struct ws_err *err)
 	if (!rc || why.code == WS_ECANCELLED)
 		return 0;
 	take_back_others(p, &why);
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (p->to.endpoints[i].end == WS_END_UNANSWERED)
+			push_note_gone(p, i, &why);
 	if (err && any_is(p, WS_END_OTHER))
 		*err = why;
 	else if (err) {
