@@ -857,9 +857,9 @@ if path == '/server_info' and __import__('os').path.exists('$scratch/armed'): an
 
 @test "a record is found by another address of the server" {
 	local port
-	endpoint named --fault refuse:update_weights_from_distributed:1 --listen 0.0.0.0:0
+	endpoint named --fault refuse:update_weights_from_distributed:2 --listen 0.0.0.0:0
 	port=${url##*:}
-	try wsync-push small.safetensors -e "127.0.0.2:$port"
+	try wsync-push small.safetensors -e "127.0.0.2:$port" --bucket-size 4KiB
 	[ "$status" != 0 ] || explain "nothing was refused"
 	try wsync-ctl ready -e "127.0.0.1:$port"
 	expect_status 1
