@@ -99,6 +99,32 @@ bare() { try env -i PATH=/usr/bin:/bin WSYNC_TEST_PYTHON=/nowhere/python "$@"; }
 	expect_status 1
 }
 
+@test "a single case that needs it is left out too, and pushes on a GPU have limits" {
+	ask() { try env BUILD="$build" /usr/bin/python3 -B - "$repo/tests/gpu" "$@"; }
+	cat >case.py <<-'EOP'
+		import sys
+		sys.path.insert(0, sys.argv[1])
+		from on_torch import lib
+		suite = lib.Suite()
+		@suite.case("needs NCCL")
+		def _(_): lib.need("nccl")
+		suite.main(lambda: None)
+		limits = {"--init-timeout", "--bucket-timeout"}
+		argv = lib.push_argv([], [], ())
+		given = [w for i, w in enumerate(argv) if {w, argv[i - 1]} & limits]
+		print("#", lib.PATIENCE, *given)
+	EOP
+	STDIN=case.py WSYNC_TEST_NO_NCCL="no such thing" ask
+	out_has 'ok 1 - needs NCCL # SKIP no such thing'
+	out_has '# 60.0 --init-timeout 30s --bucket-timeout 30s'
+	STDIN=case.py WSYNC_TEST_DEVICE=cpu ask
+	out_has 'ok 1 - needs NCCL # 0.0 s'
+	out_has '# 600'
+	out_lacks timeout
+	# All of them have that library from there.
+	[ -z "$(grep -lE '^import lib|^from lib' "$repo"/tests/gpu/test_*.py)" ]
+}
+
 @test "a run that is killed leaves its report, and one that is told to end its children too" {
 	mkdir -p tree/tests/gpu tree/build/tests/gpu
 	cp "$repo"/tests/gpu/{check,loopback}.py tree/tests/gpu

@@ -34,11 +34,14 @@ teardown() {
 	cd / && rm -rf "$scratch"
 }
 
-# try COMMAND...: ended after three minutes, which only a hang takes. $status, $out, $err; never
-# fails by itself. STDIN is the file that it reads.
+# Seconds, of every wait: only a hang takes three minutes.
+patience=${WSYNC_TEST_PATIENCE:-180}
+
+# try COMMAND...: ended after $patience seconds. $status, $out, $err; never fails by itself. STDIN
+# is the file that it reads.
 try() {
 	status=0
-	timeout -k 5 "${TRY_SECONDS:-180}" "$@" >"$scratch/.out" 2>"$scratch/.err" \
+	timeout -k 5 "${TRY_SECONDS:-$patience}" "$@" >"$scratch/.out" 2>"$scratch/.err" \
 		<"${STDIN:-/dev/null}" || status=$?
 	out=$(<"$scratch/.out")
 	err=$(<"$scratch/.err")
@@ -112,10 +115,10 @@ start() {
 	background+=("$pid")
 }
 
-# eventually COMMAND...: until it succeeds, for three minutes at most. A pause is a read from a
+# eventually COMMAND...: until it succeeds, for $patience seconds at most. A pause is a read from a
 # FIFO that nobody writes to: no process is started for it, as for sleep(1).
 eventually() {
-	local end=$((SECONDS + 180)) nothing
+	local end=$((SECONDS + patience)) nothing
 	until "$@"; do
 		[ "$SECONDS" -lt "$end" ] || { echo "never: $*" >&2; return 1; }
 		[ -p "$scratch/.pause" ] || mkfifo "$scratch/.pause"
@@ -124,11 +127,11 @@ eventually() {
 }
 
 # finished NAME STATUS [PID]: what `start` began as NAME, the latest unless PID says which, ends so.
-# Killed after three minutes, as by `try`.
+# Killed after $patience seconds, as by `try`.
 finished() {
 	local of=${3:-$pid}
 	# bash reaps its children meanwhile: tail does not wait for a zombie.
-	timeout "${TRY_SECONDS:-180}" tail -s 0.05 -f --pid "$of" /dev/null || kill -KILL "$of"
+	timeout "${TRY_SECONDS:-$patience}" tail -s 0.05 -f --pid "$of" /dev/null || kill -KILL "$of"
 	status=0
 	wait "$of" || status=$?
 	out=$(<"$scratch/$1.out") err=$(<"$scratch/$1.err") last=$1

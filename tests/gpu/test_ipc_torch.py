@@ -13,21 +13,17 @@ import signal
 import subprocess
 import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "peers"))
-import lib  # noqa: E402
-import mkst  # noqa: E402
+import on_torch
+from on_torch import ON_DOUBLE, PYTHON, lib
+import mkst
 
-PYTHON = os.environ.get("WSYNC_TEST_PYTHON", "python3")
+HERE = os.path.dirname(os.path.abspath(__file__))
 CUDA = os.environ.get("WSYNC_TEST_CUDA", "")
-ON_DOUBLE = os.path.basename(CUDA) == "fake_cuda.so"
 PLAIN = [("embed.weight", "F32", (2000, 300)), ("layers.0.w", "F32", (513, 1025)),
          ("layers.1.q", "U8", (3, 100003)),
          ("layers.1.h", "F16", (513, 77)), ("layers.1.i", "I64", (31, 3)), ("b", "BF16", (77, 3)),
          ("f8", "F8_E4M3", (130, 7)), ("odd", "U8", (13,)), ("one", "U8", (1,)), ("s", "F32", ())]
 MANY = [("w%d" % i, "F32", (300 + i, 511)) for i in range(12)]
-LEGAL = "import torch\nassert torch.cuda.is_available(), 'it sees no GPU'\ntorch.zeros(1, " \
-        "device='cuda:0')"
 PIECE = 1 << 29
 MEMORY = "import torch; print(torch.cuda.get_device_properties(0).total_memory)"
 COPY = """
@@ -277,7 +273,7 @@ def no_room(_fix):
             assert "/pause_generation" not in e.steps(since), e.steps(since)
 
 
-def on_torch(code, *args):
+def run_torch(code, *args):
     """A program of that interpreter; its stdout is for its answer, and it ends when its stdin
     does."""
     return lib.start([PYTHON, "-c", code, *map(str, args)], stdin=subprocess.PIPE,
@@ -298,11 +294,11 @@ def best_of_three(endpoint, source, *options):
 def speed(_fix):
     if ON_DOUBLE:
         raise lib.Skip("its memory is the host's")
-    memory = lib.Lines(on_torch(MEMORY).stdout).next()
+    memory = lib.Lines(run_torch(MEMORY).stdout).next()
     n = 16 if memory >= 48 << 30 else max(2, memory >> 32)
-    copied = lib.Lines(on_torch(COPY, n * PIECE).stdout).next()
-    trainer = on_torch(TRAINER, n, PIECE, os.path.join(lib.TREE, "cmd/python"),
-                       lib.scratch("m.json"))
+    copied = lib.Lines(run_torch(COPY, n * PIECE).stdout).next()
+    trainer = run_torch(TRAINER, n, PIECE, os.path.join(lib.TREE, "cmd/python"),
+                        lib.scratch("m.json"))
     manifest = lib.Lines(trainer.stdout).next()
     assert manifest, "the weights cannot be exported"
     with Served() as e:
@@ -327,18 +323,8 @@ class Fixture:
             os.makedirs(lib.scratch("lib"))
             os.symlink(os.path.abspath(CUDA), lib.scratch("lib/libcuda.so.1"))
             os.environ["LD_LIBRARY_PATH"] = lib.scratch("lib")
-            return
-        try:
-            done = subprocess.run([PYTHON, "-c", LEGAL], capture_output=True, text=True,
-                                  timeout=300, check=False)
-        except (OSError, subprocess.TimeoutExpired) as e:
-            raise lib.Skip("%s: %s"
-                           % (PYTHON,
-                              getattr(e, "strerror", None) or "import torch takes minutes")) from e
-        if done.returncode:
-            why = done.stderr.strip().split("\n")[-1]
-            raise lib.Skip("%s has no torch with a GPU (%s); WSYNC_TEST_PYTHON names one that has"
-                           % (PYTHON, why))
+        else:
+            on_torch.begin()
 
 
 sys.exit(suite.main(Fixture))

@@ -77,6 +77,7 @@ def hashes(source):
 
 @suite.case("a state_dict reaches torch, byte for byte")
 def reaches(fix):
+    lib.need("nccl")
     with Trainer() as trainer:
         result = lib.push(fix.peers.endpoints, [trainer.source], *OVER, *FLAT)
         assert result.rc == 0 and result.end["ok"], result
@@ -87,6 +88,7 @@ def reaches(fix):
 def small_types(fix):
     if ON_CPU:
         raise lib.Skip("this torch may be too old for them")
+    lib.need("nccl")
     with Trainer(FLOAT8) as trainer:
         for over in (OVER, ["--backend", "gloo"]) if fix.gloo else (OVER,):
             endpoints = (fix.gloo if "gloo" in over else fix.peers).endpoints
@@ -110,6 +112,7 @@ def trained(_fix):
 
 @suite.case("two pushes from one export, through one group")
 def session(fix):
+    lib.need("nccl")
     with Trainer() as trainer:
         session = lib.Session(fix.peers.endpoints, *OVER, *FLAT)
         for _ in range(2):

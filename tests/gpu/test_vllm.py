@@ -8,18 +8,13 @@ checkpoint a server must compute the bits that the other one did. With WSYNC_TES
 vLLM of tests/peers/vllm.sh is used, which takes weights from disk and over gloo; that tries the
 cases themselves.
 """
-import os
 import subprocess
 import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "peers"))
-import lib  # noqa: E402
-import vllm_server  # noqa: E402
-from vllm_server import logprobs, make  # noqa: E402
+from on_torch import ON_CPU, PYTHON, lib
+import vllm_server
+from vllm_server import logprobs, make
 
-PYTHON = os.environ.get("WSYNC_TEST_PYTHON", "python3")
-ON_CPU = os.environ.get("WSYNC_TEST_DEVICE", "") == "cpu"
 FAMILIES = ("qwen3",) if ON_CPU else ("qwen3", "llama")
 LEGAL = """
 import importlib.util as u
@@ -85,6 +80,7 @@ def without_a_gpu_here(fix):
 def shared(fix):
     if not fix.gpus:
         raise lib.Skip("needs a GPU")
+    lib.need("ipc")
     check(fix, "ipc", [["--backend", "ipc"], ["--backend", "ipc", "--bucket-size", "16KiB"],
                        ["--backend", "ipc", "--verify", "hash"]])
 
@@ -104,7 +100,7 @@ def set_up():
         return Fix(0)
     try:
         done = subprocess.run([PYTHON, "-c", LEGAL], stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, timeout=300, check=False)
+                              stderr=subprocess.PIPE, text=True, timeout=lib.PATIENCE, check=False)
     except OSError as e:
         raise lib.Skip("%s: %s" % (PYTHON, e.strerror)) from e
     if done.returncode:

@@ -33,11 +33,22 @@ TORCH_NAME = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "F8_E4M3": "float8_e4
 
 # Seconds, of every wait: far more than a step takes on the slowest machine. Only a hang uses it up.
 # Less than Suite.SECONDS, so that the case that hangs is reported as the failure.
-PATIENCE = 600
+TOLD = float(os.environ.get("WSYNC_TEST_PATIENCE") or 0)
+PATIENCE = TOLD or 600
+# Where a test is told to wait less, its pushes give up first, unless a case has its own limits.
+LIMITS = [word for limit in ("--init-timeout", "--bucket-timeout") if TOLD
+          for word in (limit, "%gs" % (TOLD / 2))]
 
 
 class Skip(Exception):
     """This case, or raised by a suite's set-up all of it, cannot run here."""
+
+
+def need(ability):
+    """Skips a case that needs what check.py has found this machine unable to do."""
+    why = os.environ.get("WSYNC_TEST_NO_" + ability.upper())
+    if why:
+        raise Skip(why)
 
 
 class Lines:
@@ -234,7 +245,7 @@ def push_argv(endpoints, paths, options):
     argv = [os.path.join(BUILD, "bin", "wsync-push"), *paths]
     for e in endpoints:
         argv += ["--endpoint", e.url]
-    return argv + ["--backend", "gloo", "--json", "--verify", "none", *options]
+    return argv + ["--backend", "gloo", "--json", "--verify", "none", *LIMITS, *options]
 
 
 def push_env():
