@@ -38,6 +38,15 @@ bare() { try env -i PATH=/usr/bin:/bin WSYNC_TEST_PYTHON=/nowhere/python "$@"; }
 	grep -q 'a kit for .* and glibc 2' "$kit/KIT"
 }
 
+@test "what the kit's files of bats run and read is in it, or on every machine" {
+	local path
+	while read -r path; do
+		[ -e "$kit/$path" ] || explain "not in the kit: $path"
+	done < <(sed -n 's|.*\$repo/\(tests/[a-z0-9_./-]*\).*|\1|p' "$kit"/tests/cli/*.bats | sort -u)
+	! grep -hwE 'curl|jq|ss|lsof|pgrep' "$kit"/tests/cli/*.ba* | grep -v '^[[:space:]]*#' ||
+		explain "programs that a machine may lack"
+}
+
 @test "without a GPU everything is skipped with its reason, and that is no failure" {
 	bare OUT="$scratch/report" "$kit/check.sh"
 	expect_status 0

@@ -14,8 +14,8 @@ prepare() {
 
 # load URL DIRECTORY: by vLLM's reload.
 load_disk() {
-	curl -sS -H 'Content-Type: application/json' -d "{\"method\":\"reload_weights\",
-		\"kwargs\":{\"weights_path\":\"$2\"}}" "$1/collective_rpc" >/dev/null
+	fetch "$1/collective_rpc" "{\"method\":\"reload_weights\",
+		\"kwargs\":{\"weights_path\":\"$2\"}}" >/dev/null
 }
 
 # vllm NAME VERSION OPTION...: a server with the model n; sets $url.
@@ -24,11 +24,10 @@ vllm() {
 	load_disk "$url" "$PWD/n"
 }
 
-sums() { curl -sS "$1/wsync/checksums" | sed 's/"url":"[^"]*"//'; }
+sums() { fetch "$1/wsync/checksums" | sed 's/"url":"[^"]*"//'; }
 expect_sums() { [ "$(sums "$1")" = "$2" ] || explain "$1 has other weights"; }
 completes() {
-	curl -sSf -H 'Content-Type: application/json' -d '{"prompt":[1,2,3],"max_tokens":1}' \
-		"$url/v1/completions" >/dev/null || explain "it does not answer a prompt"
+	fetch "$url/v1/completions" '{"prompt":[1,2,3],"max_tokens":1}' >/dev/null || explain "it does not answer a prompt"
 }
 push() { try wsync-push m -e "$url" --backend ipc "$@"; }
 

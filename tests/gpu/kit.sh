@@ -52,6 +52,9 @@ if [ -e "$bats/libexec/bats-core" ]; then
         cp -Rp "$bats/$dir" "$kit/bats/$dir"
     done
 fi
+# What those files read.
+mkdir -p "$kit/tests/data"
+cp -Rp tests/data/lora "$kit/tests/data"
 rm -rf "$kit"/*/*/__pycache__
 cat >"$kit/check.sh" <<'EOS'
 #!/bin/sh
