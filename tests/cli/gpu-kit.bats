@@ -26,8 +26,17 @@ prepare() {
 
 bare() { try env -i PATH=/usr/bin:/bin WSYNC_TEST_PYTHON=/nowhere/python "$@"; }
 
+# bytes: of the files whose names are on stdin, each ended by NUL.
+bytes() { xargs -0 stat -c %s -- | awk '{ n += $1 } END { print n }'; }
+
 @test "the kit has all that its programs are linked with, and fits where kits go" {
-	[ "$(du -sm "$kit" | cut -f 1)" -lt 64 ]
+	# With the sources that travel with it, of which an archive without git knows no list.
+	local size tree=0
+	size=$(find "$kit" -type f -print0 | bytes)
+	if git -C "$repo" ls-files --error-unmatch Makefile >/dev/null 2>&1; then
+		tree=$(cd "$repo" && git ls-files -z --cached | bytes)
+	fi
+	[ $((size + tree)) -lt 50000000 ] || explain "the kit has $size bytes, its sources $tree"
 	[ -z "$(find "$kit" -type l)" ]
 	ldd "$kit"/build/bin/* "$kit"/build/tests/gpu/* >libraries
 	[ -z "$(grep 'not found' libraries)" ]
@@ -64,15 +73,52 @@ bare() { try env -i PATH=/usr/bin:/bin WSYNC_TEST_PYTHON=/nowhere/python "$@"; }
 	grep -q '^==== test_fp8_gpu' report/log.txt
 }
 
+@test "the plan for the first minutes names what is in the kit, and without a GPU skips it" {
+	local step
+	bare "$kit/check.sh" --first --list
+	expect_status 0
+	for step in test_fp8_gpu 'bench_speed.py kernels' test_comm_gpu test_machine_torch.py \
+		test_nccl_torch.py test_ipc_torch.py test_manifest_torch.py 'bench_speed.py load' \
+		'test_merge_gpu under racecheck' 'test_fp8_gpu under racecheck'; do
+		[ "$(grep -cx "$step" <<<"$out")" = 1 ] || explain "once: $step"
+	done
+	# In this order.
+	[ "$(sed -n '/^bench_speed.py k/,$p' <<<"$out" | head -n 3 | xargs)" = \
+		"bench_speed.py kernels test_comm_gpu test_machine_torch.py" ] || explain "another order"
+	local n
+	n=$(wc -l <<<"$out")
+	bare "$kit/check.sh" --first --out report
+	expect_status 0
+	[ "${out##*$'\n'}" = "0 passed, 0 failed, $n skipped" ] || explain "another last line"
+	out_lacks 'it is not built'
+	out_lacks 'no reason told'
+	[ "$(echo report/*)" = "report/RESULTS.md report/log.txt" ] || explain "other files"
+	grep -q '^| holder | it has no driver |' report/RESULTS.md
+	# The time that all of it may take, and each of its programs.
+	bare python3 -c 'import sys; sys.path.insert(0, sys.argv[1]); import check
+assert check.FIRST_SECONDS < 450 and all(s.each < 180 for s in check.FIRST)' "$kit/tests/gpu"
+	expect_status 0
+}
+
 @test "on the double of libcuda the kernels' tests run from the kit" {
 	[ -e "$kit/build/tests/gpu/fake_cuda.so" ] || skip "built without CUDA"
-	bare WSYNC_TEST_CUDA="$kit/build/tests/gpu/fake_cuda.so" "$kit/check.sh" \
-		--out report test_gather test_far bench_speed
+	local on_double=(WSYNC_TEST_CUDA="$kit/build/tests/gpu/fake_cuda.so")
+	bare "${on_double[@]}" "$kit/check.sh" --out report bench_speed
 	expect_status 0
-	[[ ${out##*$'\n'} =~ ^[1-9][0-9]*\ passed,\ 0\ failed,\ 1\ skipped$ ]] ||
+	out_has 'bench_speed.py: all of it # SKIP a double has no speed'
+	# Of the plan all but what lasts; on little, as there is no speed.
+	bare "${on_double[@]}" WSYNC_TEST_TRY=1 WSYNC_TEST_PATIENCE=600 "$kit/check.sh" --first \
+		--out report test_far test_gather test_merge test_comm bench_speed test_machine
+	expect_status 0
+	[[ ${out##*$'\n'} =~ ^[1-9][0-9]*\ passed,\ 0\ failed,\ 2\ skipped$ ]] ||
 		explain "another last line"
 	out_has 'ok 1 - test_far_gpu: quantizing'
-	out_has 'bench_speed.py: all of it # SKIP a double has no speed'
+	out_has '- bench_speed.py kernels: blocks of FP8'
+	out_has '- bench_speed.py load: a file'
+	out_has '- test_comm_gpu: a_rank_alone_joins_broadcasts_and_leaves'
+	out_has '# SKIP a double has no races'
+	grep -q '^| holder | it keeps GPU 0 open |' report/RESULTS.md
+	grep -q '^an abort while nobody comes takes ' report/RESULTS.md
 	grep -q '^# Results on a double of libcuda' report/RESULTS.md
 	grep -q '^| CUDA of the driver | 13.0 |' report/RESULTS.md
 }
@@ -108,6 +154,58 @@ bare() { try env -i PATH=/usr/bin:/bin WSYNC_TEST_PYTHON=/nowhere/python "$@"; }
 	expect_status 1
 }
 
+# stub PATH LINE...: a program of these lines.
+stub() {
+	printf '%s\n' "${@:2}" >"$1"
+	chmod +x "$1"
+}
+
+@test "what a machine is shown to be unable to do is left out, with that reason" {
+	mkdir -p tree/tests/gpu tree/tests/cli tree/build/tests/gpu path
+	cp "$repo"/tests/gpu/{check,loopback}.py tree/tests/gpu
+	stub path/bats '#!/bin/sh' 'echo 1..1; echo ok 1 - it ran'
+	local t=tree/tests/gpu says case first second title
+	for says in nccl_torch nccl_trouble ipc_torch manifest_torch; do
+		stub $t/test_$says.py 'print("1..1\nok 1 - it ran")'
+	done
+	for says in endpoint-nccl endpoint-ipc source-memory push-vllm-ipc; do
+		echo "# WSYNC_TEST_CUDA" >tree/tests/cli/$says.bats
+	done
+	stub $t/bench_speed.py 'import os' \
+		'for name in "NCCL", "IPC": print("#", name, os.environ.get("WSYNC_TEST_NO_" + name))' \
+		'print("1..1\nok 1 - it ran")'
+	# A GPU, which bats asks for.
+	local cuda=(WSYNC_TEST_CUDA="$build/tests/gpu/fake_cuda.so")
+	[ -e "$build/tests/gpu/fake_cuda.so" ] || skip "built without CUDA"
+	# The titles are those of the real one.
+	mapfile -t title < <(sed -n 's/^@suite.case("\(.*\)")$/\1/p' \
+		"$repo/tests/gpu/test_machine_torch.py")
+	for case in 'ok ok' 'not_ok ok' 'ok not_ok' 'dies dies'; do
+		read -r first second <<<"${case//_/-}"
+		stub $t/test_machine_torch.py "print('1..2', flush=True)" "import os" \
+			"if '$first' == 'dies': os.abort()" \
+			"print('${first/-/ } 1 - ${title[0]}\n${second/-/ } 2 - ${title[1]}')"
+		bare "${cuda[@]}" PATH="$PWD/path:/usr/bin:/bin" python3 tree/tests/gpu/check.py \
+			--out report
+		case $case in
+		'ok ok') [ "${out##*$'\n'}" = "11 passed, 0 failed, 0 skipped" ] ;;
+		'not_ok ok') [ "${out##*$'\n'}" = "7 passed, 1 failed, 3 skipped" ] ;;
+		'ok not_ok') [ "${out##*$'\n'}" = "5 passed, 1 failed, 5 skipped" ] ;;
+		*) [ "${out##*$'\n'}" = "1 passed, 1 failed, 8 skipped" ] ;;
+		esac || explain "$case: another last line"
+		[[ $first = ok ]] || {
+			out_has 'test_nccl_torch.py: all of it # SKIP two processes cannot use NCCL'
+			out_has 'endpoint-nccl.bats: all of it # SKIP two processes cannot use NCCL'
+			out_has '# NCCL two processes cannot use NCCL'
+		}
+		[[ $second = ok ]] || {
+			out_has 'source-memory.bats: all of it # SKIP a process cannot open'
+			out_has '# IPC a process cannot open'
+		}
+		[ "$case" != 'ok ok' ] || out_has '# NCCL None'
+	done
+}
+
 @test "a single case that needs it is left out too, and pushes on a GPU have limits" {
 	ask() { try env BUILD="$build" /usr/bin/python3 -B - "$repo/tests/gpu" "$@"; }
 	cat >case.py <<-'EOP'
@@ -134,24 +232,53 @@ bare() { try env -i PATH=/usr/bin:/bin WSYNC_TEST_PYTHON=/nowhere/python "$@"; }
 	[ -z "$(grep -lE '^import lib|^from lib' "$repo"/tests/gpu/test_*.py)" ]
 }
 
+@test "what compute-sanitizer finds is a failure, and so is its silence" {
+	mkdir -p tree/tests/gpu tree/build/tests/gpu path
+	cp "$repo"/tests/gpu/{check,loopback}.py tree/tests/gpu
+	stub tree/build/tests/gpu/test_merge_gpu '#!/bin/sh' 'echo 1..1; echo ok 1 - merged'
+	stub path/compute-sanitizer '#!/bin/sh' '[ "$1 $2" = "--tool racecheck" ] || exit 1; shift 2' \
+		'"$@"; [ -z "$SAYS" ] || echo "========= $SAYS"'
+	[ -e "$build/tests/gpu/fake_cuda.so" ] || skip "built without CUDA"
+	cp "$build/tests/gpu/fake_cuda.so" cuda.so # which is not called a double
+	race() {
+		bare PATH="$PWD/path:/usr/bin:/bin" WSYNC_TEST_CUDA="$PWD/cuda.so" SAYS="$1" python3 \
+			tree/tests/gpu/check.py --first --out report "test_merge_gpu under"
+	}
+	race 'RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)'
+	expect_status 0
+	[ "${out##*$'\n'}" = "1 passed, 0 failed, 0 skipped" ] || explain "another last line"
+	race 'RACECHECK SUMMARY: 3 hazards displayed (3 errors, 0 warnings)'
+	expect_status 1
+	out_has 'SUMMARY: 3 hazards'
+	race ''
+	expect_status 1
+	out_has 'no summary'
+}
+
+# ended FILE: no process has the number in that file, or only a zombie that nobody has reaped yet.
+ended() { ! grep -qs . "/proc/$(<"$1")/cmdline"; }
+
 @test "a run that is killed leaves its report, and one that is told to end its children too" {
 	mkdir -p tree/tests/gpu tree/build/tests/gpu
+	# What keeps the GPU open ends with either.
+	stub python '#!/bin/sh' "echo \$\$ >'$PWD/holder'" 'exec cat >/dev/null'
 	cp "$repo"/tests/gpu/{check,loopback}.py tree/tests/gpu
-	printf '#!/bin/sh\necho 1..2\necho not ok 1 - first\necho "# its reason"\nsleep 60 & echo $! >child\nsleep 60\n' \
+	printf '#!/bin/sh\necho 1..2\necho not ok 1 - first\necho "# its reason"\necho $$ >group\nsleep 60 & echo $! >child\nsleep 60\n' \
 		>tree/build/tests/gpu/test_a_gpu
 	chmod +x tree/build/tests/gpu/test_a_gpu
 	local signal pid
 	for signal in KILL TERM; do
-		rm -rf report tree/child
-		env -i PATH=/usr/bin:/bin WSYNC_TEST_PYTHON=/nowhere/python python3 \
+		rm -rf report tree/child holder
+		env -i PATH=/usr/bin:/bin WSYNC_TEST_PYTHON="$PWD/python" python3 \
 			tree/tests/gpu/check.py --out report >/dev/null &
 		pid=$!
 		eventually grep -qs 'first: its reason' report/RESULTS.md
+		eventually sh -c 'grep -qs cat "/proc/$(cat holder)/cmdline"'
 		kill -$signal $pid
 		wait $pid || true
 		grep -q '1 failed' report/RESULTS.md || explain "it does not say what failed"
-		[ $signal = KILL ] || eventually sh \
-			-c '! kill -0 "$(cat tree/child)" 2>/dev/null'
-		kill "$(cat tree/child)" 2>/dev/null || true
+		[ $signal = KILL ] || eventually ended tree/child
+		eventually ended holder
+		kill -- "-$(cat tree/group)" 2>/dev/null || true
 	done
 }

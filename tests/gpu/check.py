@@ -10,10 +10,12 @@ had; beside it lies the whole output, log.txt.
 
 WSYNC_TEST_CUDA names another libcuda, WSYNC_TEST_PYTHON an interpreter whose torch has CUDA
 (python3), and WSYNC_NCCL_LIB a libnccl for tests without torch (that torch's). Files of bats whose
-head speaks of WSYNC_TEST_CUDA run here too, on the real libraries.
+head speaks of WSYNC_TEST_CUDA run here too, on the real libraries. `--first` is a plan for the
+first minutes on a GPU that is lent for a quarter of an hour.
 """
 import argparse
 import contextlib
+import fnmatch
 import glob
 import json
 import os
@@ -27,6 +29,7 @@ import sys
 import tempfile
 import threading
 import time
+from typing import NamedTuple
 
 import loopback
 
@@ -49,13 +52,35 @@ for name in 'nvidia.nccl', 'torch':
         if os.path.exists(file):
             raise SystemExit(print(file))
 """
-TORCH = """
-import json, platform, torch
-nccl = torch.cuda.is_available() and torch.cuda.nccl.version()
-print(json.dumps({"Python": platform.python_version(), "torch": torch.__version__,
-                  "torch's CUDA": torch.version.cuda,
-                  "torch's NCCL": ".".join(map(str, nccl)) if nccl else None}))
+# libcuda, libnccl or "", whether torch is wanted: holds the GPU open until its stdin ends.
+HOLD = """
+import ctypes, json, platform, sys
+def say(**facts):
+    print(json.dumps(facts), flush=True)
+context = ctypes.c_void_p()
+try:
+    cuda = ctypes.CDLL(sys.argv[1])
+    rc = cuda.cuInit(0) or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+    say(holder="it keeps GPU 0 open" if rc == 0 else "CUDA refuses it: %d" % rc)
+except OSError:
+    say(holder="it has no driver")
+if sys.argv[2]:
+    with open(sys.argv[2], "rb") as f:
+        while f.read(1 << 24):
+            pass
+try:
+    if not sys.argv[3]:
+        raise ImportError
+    import torch
+    nccl = torch.cuda.is_available() and torch.cuda.nccl.version()
+    say(**{"torch": torch.__version__, "torch's Python": platform.python_version(),
+           "torch's CUDA": torch.version.cuda or "none",
+           "torch's NCCL": ".".join(map(str, nccl)) if nccl else "none"})
+except Exception:
+    say(torch="none")
+sys.stdin.read()
 """
+TOOLS = ("curl", "setpriv", "timeout", "xargs", "compute-sanitizer", "cuobjdump")
 
 
 # ---- what this machine is ----
@@ -97,7 +122,7 @@ def first_line(path):
     return None
 
 
-def machine():
+def machine(nccl):
     """What a report must say of it: (name, value) pairs."""
     facts, gpu = [], ask_driver()
     facts.append(("GPU", "%s (%s in all)" % (gpu[0], gpu[2]) if gpu
@@ -109,17 +134,12 @@ def machine():
                       first_line("/proc/driver/nvidia/version") or "nvidia-smi does not say"))
         # Exclusive use, parts of a GPU and links that are narrow explain much that fails or is
         # slow.
-        more = ("compute_mode", "mig.mode.current", "clocks.max.sm", "clocks.max.memory",
-                "pcie.link.gen.max",
-                "pcie.link.width.max")
-        said = ask_smi(",".join(more))
-        facts += [(", ".join(more), said)] if said else []
-    torch = said_by([PYTHON, "-c", TORCH], 180)
-    if torch:
-        facts += [(k, v or "none") for k, v in json.loads(torch.split("\n")[-1]).items()]
-    else:
-        facts.append(("torch", "none in " + PYTHON))
-    nccl = find_nccl()
+        for more in (("persistence_mode", "compute_mode", "mig.mode.current"),
+                     ("clocks.max.sm", "clocks.max.memory"),
+                     ("pcie.link.gen.max", "pcie.link.width.max", "pcie.link.gen.current",
+                      "pcie.link.width.current")):
+            said = ask_smi(",".join(more))
+            facts += [(", ".join(more), said)] if said else []
     facts.append(("NCCL", "%s, %s" % (version_of(nccl), nccl) if nccl else "none"))
     with contextlib.suppress(OSError):
         with open("/proc/cpuinfo", encoding="utf-8") as f:
@@ -129,12 +149,50 @@ def machine():
     facts.append(("memory", "%s, %d MiB of /dev/shm" % (
         " ".join(memory.split()[1:]),
         shutil.disk_usage("/dev/shm").total >> 20 if os.path.isdir("/dev/shm") else 0)))
+    facts.append(("free for temporary files", "%d MiB of %s" % (
+        shutil.disk_usage(tempfile.gettempdir()).free >> 20, tempfile.gettempdir())))
+    absent = [tool for tool in TOOLS if not shutil.which(tool)]
+    facts.append(("tools that are not here", ", ".join(absent) or "none"))
     told = ["%s=%s" % item for item in sorted(os.environ.items())
             if item[0].startswith(("NCCL_", "CUDA_", "TORCH_"))]
     facts.append(("environment", " ".join(told) or "nothing of NCCL, CUDA or torch"))
     facts.append(("kernel, libc", "%s, %s" % (platform.release(), " ".join(platform.libc_ver()))))
     facts.append(("wsync", made_of() or "of no known commit"))
-    return [(k, "".join(c if c.isprintable() else "?" for c in v)) for k, v in facts]
+    return [(k, printable(v)) for k, v in facts]
+
+
+def printable(text):
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+class Holder:
+    """A process that keeps the GPU open: otherwise a driver without persistence mode starts the GPU
+    again for each program. It also reads libnccl and torch into the page cache, and reports torch's
+    versions. It ends with this process, however this process ends."""
+
+    def __init__(self, nccl):
+        python = shutil.which(PYTHON)
+        self.facts, self.done = [], threading.Event()
+        self.child = subprocess.Popen(
+            [python or sys.executable, "-c", HOLD, CUDA, nccl, "torch" if python else ""],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            start_new_session=True)
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        for line in self.child.stdout:
+            with contextlib.suppress(ValueError):
+                self.facts += [(k, printable(v)) for k, v in json.loads(line).items()]
+            if "torch" in dict(self.facts):
+                self.done.set()
+        self.done.set()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.child.stdin.close()
+        end_group(self.child)
 
 
 def find_nccl():
@@ -162,11 +220,30 @@ def made_of():
 class Program:
     """A test program, and what it said."""
 
-    def __init__(self, path):
-        self.path, self.name = path, os.path.basename(path)
+    def __init__(self, path, step=None):
+        self.path, self.step = path, step
+        self.name = " ".join([os.path.basename(path)] + [a for a in step.args if a[0] != "-"] +
+                             ["under " + step.tool] * bool(step.tool)) if step \
+            else os.path.basename(path)
         self.cases = []            # [outcome, title, reason], outcome of passed, failed, skipped
         self.notes, self.output = [], []
         self.planned, self.seconds = None, 0.0
+
+    def command(self):
+        """What is started."""
+        args = list(self.step.args) if self.step else []
+        if self.path.endswith(".py"):
+            return [sys.executable, "-u", self.path] + args
+        if self.path.endswith(".bats"):
+            return [shutil.which(os.path.join(TREE, "bats/bin/bats")) or "bats", "--tap", self.path]
+        if self.step and self.step.tool:
+            return ["compute-sanitizer", "--tool", self.step.tool, self.path]
+        return [self.path] + args
+
+    def may_take(self):
+        """Seconds, if nobody says otherwise."""
+        return self.step.each if self.step else next(
+            (n for name, n in LONG.items() if self.name.startswith(name)), EACH)
 
     def count(self, outcome):
         return sum(1 for case in self.cases if case[0] == outcome)
@@ -183,6 +260,8 @@ class Program:
         if not result:
             if line.startswith("# ") and line != "# ok - tests":
                 self.note(line[2:])
+            elif line.startswith("====="):  # compute-sanitizer
+                self.note(line)
             return False
         name, _, directive = result.group(2).partition("#")
         skip = re.match(r"\s*SKIP\S*\s*(.*)", directive, re.I)
@@ -208,7 +287,13 @@ class Program:
             return "exit %d after %d of %d cases" % (status, len(self.cases), self.planned)
         if status and not self.count("failed"):
             return "exit %d" % status
-        return None
+        return self.found() if self.step and self.step.tool else None
+
+    def found(self):
+        """What compute-sanitizer counted, unless it is nothing."""
+        said = [line for line in self.output if " SUMMARY: " in line]
+        return None if said and all(" SUMMARY: 0 " in line for line in said) else \
+            "; ".join(said) or "compute-sanitizer gives no summary"
 
 
 def lines_of(child):
@@ -233,19 +318,11 @@ def end_group(child):
             child.wait(seconds)
 
 
-def command(path):
-    if path.endswith(".py"):
-        return [sys.executable, "-u", path]
-    if path.endswith(".bats"):
-        return [shutil.which(os.path.join(TREE, "bats/bin/bats")) or "bats", "--tap", path]
-    return [path]
-
-
-def environment():
-    env = dict(loopback.ENVIRONMENT, **os.environ)
+def environment(nccl):
+    env = dict(loopback.ENVIRONMENT, **{"WSYNC_TEST_PATIENCE": "60"})
+    env.update(os.environ)
     env.update(BUILD=os.path.relpath(BUILD, TREE), WSYNC_TEST_CUDA=CUDA, WSYNC_TEST_PYTHON=PYTHON,
                CMOCKA_MESSAGE_OUTPUT="TAP", PYTHONDONTWRITEBYTECODE="1")
-    nccl = find_nccl()
     return dict(env, WSYNC_NCCL_LIB=nccl) if nccl else env
 
 
@@ -273,7 +350,7 @@ def follow(program, lines, until, each):
 @contextlib.contextmanager
 def nccl_words(program, env):
     """What NCCL warns of joins the output, but of those that see to it themselves (on_torch.py)."""
-    if os.path.basename(program.path).startswith("test_"):
+    if re.fullmatch(r"test_.*\.py", program.name):
         yield env
         return
     folder = tempfile.mkdtemp(prefix="wsync-nccl-")
@@ -295,10 +372,9 @@ def run(program, seconds, env, each):
 
 
 def run_so(program, seconds, env, each):
-    argv = command(program.path)
     began = time.monotonic()
     try:
-        child = subprocess.Popen(argv, env=env, cwd=TREE, stdin=subprocess.DEVNULL,
+        child = subprocess.Popen(program.command(), env=env, cwd=TREE, stdin=subprocess.DEVNULL,
                                  stdout=subprocess.PIPE,
                                  stderr=subprocess.PIPE, text=True, errors="replace",
                                  start_new_session=True)
@@ -357,19 +433,86 @@ def keep(folder, name, text):
 
 # ---- all of them ----
 
+class Step(NamedTuple):
+    """Programs of a plan: those of that name, and how long each of them, and all, may take."""
+    name: str
+    each: float
+    args: tuple = ()
+    tool: str = ""     # of compute-sanitizer, which runs them
+    whole: float = 1e9
+
+
+# The first minutes on a GPU, with what decides about the rest early: kernels, NCCL by itself, what
+# the machine can do at all, then peers.
+FIRST_SECONDS = 430  # and some more until all has ended
+FIRST = (
+    Step("test_*_gpu", 40, whole=90),
+    Step("bench_speed.py", 60, ("--told", "kernels")),
+    Step("test_comm_gpu", 60),
+    Step("test_machine_torch.py", 110),  # whose second case counts, too, if the first hangs
+    Step("test_nccl_torch.py", 175),
+    Step("test_ipc_torch.py", 115),
+    Step("test_manifest_torch.py", 75),
+    Step("bench_speed.py", 60, ("--told", "load")),
+    Step("test_merge_gpu", 40, tool="racecheck"),
+    Step("test_fp8_gpu", 40, tool="racecheck"),
+)
+# Without a plan a program may take EACH seconds, unless it has many deadlines to wait for, or
+# large servers to start.
+EACH = 120
+LONG = {"bench_speed": 300, "test_nccl_torch": 200, "test_nccl_trouble": 500, "endpoint-nccl": 500,
+        "test_vllm": 900}
+
+
+class Ability(NamedTuple):
+    """What test_machine_torch.py shows of a machine by the case that begins so. Programs that begin
+    as in `needed_by` are left out where that case fails; lib.need leaves out single cases."""
+    case: str
+    why: str
+    needed_by: tuple
+
+
+ABILITIES = {
+    "NCCL": Ability("two processes of torch broadcast",
+                    "two processes cannot use NCCL on one GPU here, see test_machine_torch.py",
+                    ("test_nccl_", "endpoint-nccl")),
+    "IPC": Ability("memory of one process",
+                   "a process cannot open another's GPU memory here, see test_machine_torch.py",
+                   ("test_ipc_", "test_manifest_", "endpoint-ipc", "push-vllm-ipc",
+                    "source-memory")),
+}
+
+
+def lacks(programs):
+    """The abilities that this run has shown to be absent."""
+    ran = [p for p in programs if p.name.startswith("test_machine") and p.output]
+    return [name for name, a in ABILITIES.items()
+            if ran and not any(title.startswith(a.case) and outcome != "failed" or
+                               title == "all of it" for outcome, title, _ in ran[-1].cases)]
+
+
 def wants_gpu(bats):
     """Whether a file of bats can be told which libcuda to take, as its head says."""
     with open(bats, encoding="utf-8") as f:
         return "WSYNC_TEST_CUDA" in f.read(1000)
 
 
-def why_not(program, facts):
+def why_not(program, gpu, absent):
     """A reason to leave a program alone, or None: most find out by themselves."""
-    if not program.path.endswith(".bats"):
+    if not os.path.exists(program.path):
+        return "it is not built"
+    for name in absent:
+        if program.name.startswith(ABILITIES[name].needed_by):
+            return ABILITIES[name].why
+    tool = program.step and program.step.tool
+    if not tool and not program.path.endswith(".bats"):
         return None
-    if dict(facts)["GPU"].startswith("none"):
+    if gpu.startswith("none"):
         return "there is no GPU"
-    return None if shutil.which(command(program.path)[0]) else "bats is not installed"
+    if tool and "fake_cuda" in CUDA:
+        return "a double has no races"
+    needed = os.path.basename(program.command()[0])
+    return None if shutil.which(program.command()[0]) else "%s is not installed" % needed
 
 
 # What a run that is ended early should have had: kernels, what this machine can do at all, speed,
@@ -386,87 +529,135 @@ def worth(path):
     return next((i for i, prefix in enumerate(ORDER) if name.startswith(prefix)), len(ORDER))
 
 
-def find(names):
-    """The programs in the order of their worth."""
+def find():
+    """The paths of all programs in the order of their worth."""
     found = [p for pattern in ("test_*_gpu", "bench_*")
              for p in sorted(glob.glob(os.path.join(BUILD, "tests/gpu", pattern)))
              if os.access(p, os.X_OK) and not p.endswith((".o", ".d"))]
     found += sorted(glob.glob(os.path.join(HERE, "test_*.py"))) + sorted(
         glob.glob(os.path.join(HERE, "bench_*.py")))
     found += [p for p in sorted(glob.glob(os.path.join(TREE, "tests/cli/*.bats"))) if wants_gpu(p)]
-    found.sort(key=worth)
-    return [Program(p) for p in found
-            if not names or any(os.path.basename(p).startswith(n) for n in names)]
+    return sorted(found, key=worth)
+
+
+def plan(steps):
+    """The programs of a plan. A step whose name is a pattern has what no other step names."""
+    paths = {os.path.basename(p): p for p in find()}
+    named = {step.name for step in steps if not step.tool}
+    return [Program(paths.get(name, name), step) for step in steps
+            for name in ([step.name] if "*" not in step.name else
+                         [n for n in paths if fnmatch.fnmatch(n, step.name) and n not in named])]
+
+
+class Run:
+    """Programs, one after the other, and what is kept of them."""
+
+    def __init__(self, args, programs, holder, nccl):
+        self.args, self.programs, self.holder = args, programs, holder
+        self.when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+        self.until = time.monotonic() + args.seconds
+        self.steps = {}  # until when they may take
+        self.facts, self.env = machine(nccl), environment(nccl)
+        self.number, self.log, self.kept = 0, [], 0.0
+        for fact in self.facts:
+            print("# %s: %s" % fact)
+
+    def keep(self, running, *more):
+        self.kept = time.monotonic()
+        keep(self.args.out, "RESULTS.md",
+             report(self.facts + self.holder.facts, self.programs[:running + 1], self.when))
+        keep(self.args.out, "log.txt", "\n".join(self.log + list(more)))
+
+    def result(self, program):
+        """Prints the last one."""
+        self.number += 1
+        outcome, title, why = program.cases[-1]
+        print("%sok %d - %s: %s%s" % (
+            "not " if outcome == "failed" else "", self.number, program.name, title,
+            " # SKIP " + why if outcome == "skipped" else ""), flush=True)
+
+    def hear(self, i, line):
+        """A result or a note of program i, or None while there is none."""
+        program = self.programs[i]
+        if line is None or time.monotonic() > self.kept + 2:
+            self.keep(i, "==== %s, which goes on" % program.name, *program.output)
+        if line and line.startswith("#"):
+            print(line, flush=True)
+        elif line is not None:
+            self.result(program)
+
+    def left(self, program):
+        """Seconds that the run and the program's step have left."""
+        until, step = self.until, program.step
+        if step:
+            until = min(until, self.steps.setdefault(step, time.monotonic() + step.whole))
+        return until - time.monotonic()
+
+    def one(self, i):
+        program, absent = self.programs[i], lacks(self.programs[:i])
+        print("# %s" % program.name, flush=True)
+        left = self.left(program)
+        why = "no time is left" if left < 5 else why_not(program, dict(self.facts)["GPU"], absent)
+        if why:
+            program.cases.append(["skipped", "all of it", why])
+            self.result(program)
+            return
+        env = dict(self.env, **{"WSYNC_TEST_NO_" + name: ABILITIES[name].why for name in absent})
+        left = min(left, self.args.each or program.may_take())
+        why = run(program, left, env, lambda line: self.hear(i, line))
+        if why:
+            program.cases.append(["failed", "the program ends well", why])
+            self.result(program)
+            print("# " + why)
+        if program.count("failed"):
+            for line in program.output[-60:]:
+                print("#   " + line)
+        self.log += ["==== %s" % program.name] + program.output + [why or "", ""]
+        self.keep(i)
+
+    def all(self):
+        """Returns the exit status."""
+        for i in range(len(self.programs)):
+            self.one(i)
+        print("1..%d" % self.number)
+        self.holder.done.wait(max(0, min(20, self.until - time.monotonic())))
+        for fact in self.holder.facts:
+            print("# %s: %s" % fact)
+        self.keep(len(self.programs))
+        total = [sum(program.count(o) for program in self.programs)
+                 for o in ("passed", "failed", "skipped")]
+        print("# the report is %s" % os.path.join(self.args.out, "RESULTS.md"))
+        print("%d passed, %d failed, %d skipped" % tuple(total), flush=True)
+        return 1 if total[1] or not sum(total) else 0
 
 
 def main():
     p = argparse.ArgumentParser(
         description="every test that wants a GPU; see the head of this file")
     p.add_argument("names", nargs="*", metavar="NAME", help="only programs whose names begin so")
+    p.add_argument("--first", action="store_true",
+                   help="the plan for the first %d seconds on a GPU" % FIRST_SECONDS)
     p.add_argument("--out", default=os.environ.get("OUT") or os.path.join(BUILD, "gpu-results"),
                    help="where RESULTS.md and log.txt go ($OUT, or build/gpu-results)")
-    p.add_argument("--seconds", type=float, default=3000,
-                   help="end after that many; what is left is skipped")
-    p.add_argument("--each", type=float, default=600, help="and each program after that many")
+    p.add_argument("--seconds", type=float,
+                   help="end after that many; what is left is skipped (3000; %d with --first)"
+                   % FIRST_SECONDS)
+    p.add_argument("--each", type=float, help="and each program after that many (%d; more for some)"
+                   % EACH)
     p.add_argument("--list", action="store_true", help="only name the programs")
     args = p.parse_args()
-    programs = find(args.names)
+    if args.seconds is None:
+        args.seconds = FIRST_SECONDS if args.first else 3000
+    programs = [program for program in (plan(FIRST) if args.first else map(Program, find()))
+                if not args.names or program.name.startswith(tuple(args.names))]
     if args.list:
         print("\n".join(program.name for program in programs))
         return 0
-    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
-    until, when = time.monotonic() + args.seconds, time.strftime("%Y-%m-%d %H:%M UTC",
-        time.gmtime())
-    facts, env = machine(), environment()
-    for fact in facts:
-        print("# %s: %s" % fact)
-    number, log, kept = 0, [], 0.0
-
-    def keep_all(running, *more):
-        keep(args.out, "RESULTS.md", report(facts, programs[:running + 1], when))
-        keep(args.out, "log.txt", "\n".join(log + list(more)))
-
-    for i, program in enumerate(programs):
-        print("# %s" % program.name, flush=True)
-
-        def each(line, program=program, i=i):
-            nonlocal number, kept
-            if line is None or time.monotonic() > kept + 2:
-                kept = time.monotonic()
-                keep_all(i, "==== %s, which goes on" % program.name, *program.output)
-            if line is None:
-                return
-            if line.startswith("#"):
-                print(line, flush=True)
-                return
-            number += 1
-            outcome, title, why = program.cases[-1]
-            print("%sok %d - %s: %s%s"
-                  % ("not " if outcome == "failed" else "", number, program.name, title,
-                                          " # SKIP " + why if outcome == "skipped" else ""),
-                                          flush=True)
-        left = until - time.monotonic()
-        why_skip = "no time is left" if left < 5 else why_not(program, facts)
-        if why_skip:
-            program.cases.append(["skipped", "all of it", why_skip])
-            each("")
-            continue
-        why = run(program, min(left, args.each), env, each)
-        if why:
-            program.cases.append(["failed", "the program ends well", why])
-            each("")
-            print("# " + why)
-        if program.count("failed"):
-            for line in program.output[-60:]:
-                print("#   " + line)
-        log += ["==== %s" % program.name] + program.output + [why or "", ""]
-        keep_all(i)
-    print("1..%d" % number)
-    total = [sum(program.count(o) for program in programs) for o in ("passed", "failed", "skipped")]
-    keep(args.out, "RESULTS.md", report(facts, programs, when))
-    print("# the report is %s" % os.path.join(args.out, "RESULTS.md"))
-    print("%d passed, %d failed, %d skipped" % tuple(total), flush=True)
-    return 1 if total[1] or not sum(total) else 0
+    for sig in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(sig, lambda number, _frame: sys.exit(128 + number))
+    nccl = find_nccl()
+    with Holder(nccl) as holder:
+        return Run(args, programs, holder, nccl).all()
 
 
 if __name__ == "__main__":
