@@ -199,6 +199,42 @@ static void put_proof(struct ws_jw *w, const struct ws_ev_proof *p)
 	ws_jw_uint(w, "drafts", p->drafts);
 }
 
+static void put_identity(struct ws_jw *w, const struct ws_evidence *e)
+{
+	ws_jw_object(w, "instance");
+	if (e->identity.n)
+		ws_jw_hex64(w, "id", e->identity.seen[0].id);
+	else
+		ws_jw_null(w, "id");
+	ws_jw_str(w, "strength", ws_identity_strength_name(e->identity.strength));
+	ws_jw_str(w, "end", ws_identity_end_name(e->end));
+	ws_jw_end_object(w);
+}
+
+static void put_evidence(struct ws_jw *w, const struct ws_evidence *e)
+{
+	ws_jw_object(w, "evidence");
+	ws_jw_str(w, "word", ws_evidence_word_name(ws_evidence_word(e)));
+	put_identity(w, e);
+	ws_jw_bool(w, "group_alive", e->group_alive);
+	ws_jw_str(w, "names", ws_names_by_name(e->names));
+	ui_json_text(w, "against", *e->against ? e->against : NULL);
+	ws_jw_bool(w, "names_ok", e->names_ok);
+	ws_jw_bool(w, "values_read", e->values_read);
+	ws_jw_object(w, "proof");
+	ws_jw_uint(w, "proven", e->proven);
+	ws_jw_uint(w, "different", e->different);
+	ws_jw_uint(w, "opaque", e->opaque);
+	ws_jw_uint(w, "not_sent", e->not_sent);
+	ws_jw_bool(w, "readback", e->proven_by_readback);
+	ws_jw_end_object(w);
+	ws_jw_bool(w, "label_read", e->label_read);
+	ws_jw_bool(w, "draft_old", e->draft_old);
+	ws_jw_bool(w, "cache_old", e->cache_old);
+	ws_jw_bool(w, "asleep", e->asleep);
+	ws_jw_end_object(w);
+}
+
 static void put_endpoint_result(struct ws_jw *w, const struct ws_ev_endpoint_result *e)
 {
 	ws_jw_object(w, NULL);
@@ -212,6 +248,7 @@ static void put_endpoint_result(struct ws_jw *w, const struct ws_ev_endpoint_res
 	ws_jw_bool(w, "staged", e->staged);
 	ws_jw_int(w, "paused_ns", e->paused_ns);
 	ui_json_words(w, "message", e->message);
+	put_evidence(w, &e->evidence);
 	ws_jw_end_object(w);
 }
 

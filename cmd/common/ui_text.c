@@ -221,13 +221,18 @@ static void text_endpoint_result(struct ui *ui, const struct ws_ev_endpoint_resu
 	ui_head(ui, e->ok ? UI_GOOD : e->state == WS_PARTIAL ? UI_BAD : UI_WARN,
 	        staged                                        ? "staged" :
 	        e->current                                    ? "current" :
-	        e->left_out && e->state == WS_UNTOUCHED ? "left out" :
-	                                                        ws_endpoint_state_name(e->state));
+	        e->left_out && e->state == WS_UNTOUCHED       ? "left out" :
+	        e->ok && e->state == WS_COMMITTED ?
+	                ws_evidence_word_name(ws_evidence_word(&e->evidence)) :
+	                ws_endpoint_state_name(e->state));
 	printf("%s%s%s%s", ui_text(e->url), e->paused ? ", left paused" : "",
 	       e->unflushed ? ", with the cache of the old weights" : "",
 	       e->staged && end->completed && e->state == WS_UNTOUCHED ? ", still staged" : "");
 	if (end->completed && e->paused_ns)
 		printf(", was paused for %s", ws_format_duration(time, NUM, e->paused_ns));
+	if (e->ok && !staged && !e->current &&
+	    ws_evidence_word(&e->evidence) == WS_WORD_ACKNOWLEDGED)
+		printf(" (nothing tells it from a restarted server)");
 	if (e->message && *e->message && !staged) /* "ready to receive" is over */
 		printf(": %s", ui_text(ui_words(e->message)));
 	putchar('\n');

@@ -127,7 +127,7 @@ is() { # FILE URL...: they have its bytes
 	eventually grep -q '"ready"' second.out
 	try wsync-ctl complete
 	expect_status 9
-	out_has "committed $first, was paused for "
+	out_has "acknowledged $first, was paused for "
 	out_has "untouched $second: it was restarted, and has lost the staged update"
 	err_has "hint: push to it: wsync-push SOURCE -e $second"
 	expect_journal "$second" '[p for p in paths if "pause" in p or "complete" in p]' "[]"
@@ -336,7 +336,7 @@ is() { # FILE URL...: they have its bytes
 	expect_status 0
 	try wsync-ctl complete
 	expect_status 9
-	out_has "committed $first"
+	out_has "acknowledged $first"
 	out_has "partial   $url, left paused"
 	expect_journal "$first" 's["weight_version"], s["paused"]' "('2', False)"
 	try wsync-ctl repair
@@ -376,7 +376,7 @@ is() { # FILE URL...: they have its bytes
 	wait "$its" || :
 	try wsync-ctl complete
 	expect_status 9
-	out_has "committed $url, left paused"
+	out_has "acknowledged $url, left paused"
 	out_has "untouched $second, still staged"
 	err_has "1 of 2 endpoints updated"
 }
