@@ -86,9 +86,6 @@ int ws_check_values(struct ws_check *c);   /* reads every tensor */
 
 /* ---- namecheck_tied.c ---- */
 
-/* The i-th possible name of the embedding beside a head of this name. NULL: no more, or not a
- * head. */
-const char *ws_embedding_of(const char *head, unsigned i, char dst[WS_CHECK_NAME]);
 /* Checks a part that is a head tied to the embedding. */
 int ws_check_tied(struct ws_check *c, size_t part);
 /* Checks a head and an embedding that share memory on the server. of: the embedding's name

@@ -10,6 +10,7 @@
 
 #include "dims.h"
 #include "rules.h"
+#include "tied.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -100,9 +101,9 @@ static bool is_left_aside(struct ws_check *c, const struct ws_item *item)
 static int is_tied_head(struct ws_check *c, const struct ws_item *item)
 {
 	char name[WS_CHECK_NAME];
-	const char *embedding = ws_embedding_of(item->name, 0, name);
+	const char *embedding = ws_embedding_of(item->name, 0, name, sizeof name);
 	for (unsigned i = 1; embedding && ws_find_shown(c, embedding) == WS_NONE; i++)
-		embedding = ws_embedding_of(item->name, i, name);
+		embedding = ws_embedding_of(item->name, i, name, sizeof name);
 	if (!embedding)
 		return 0;
 	const struct ws_item *body = ws_check_sent(c, embedding);

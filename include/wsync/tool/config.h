@@ -44,6 +44,9 @@ bool ws_config_has(const struct ws_config *c, const char *key, int64_t value);
 /* Do both levels have this key, with different values? (Often tie_word_embeddings.) */
 bool ws_config_disagrees(const struct ws_config *c, const char *key);
 
+/* Is the head the embedding? tie_word_embeddings, or the default of the model type. */
+bool ws_config_tied(const struct ws_config *c);
+
 /* quantization_config. */
 struct ws_quant {
 	const char *method;           /* "fp8", "mxfp4", "compressed-tensors"; "" none */
