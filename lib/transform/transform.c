@@ -120,8 +120,7 @@ static int open_adapters(struct ws_transform *t, struct ws_err *err)
 		if (ws_adapter_open(o->adapters[i], &t->adapters[i], err) ||
 		    ws_catalog_use(t->catalog, ws_adapter_source(t->adapters[i]), err))
 			return -1;
-		if (o->family)
-			ws_adapter_rename(t->adapters[i], o->family);
+		ws_adapter_suit(t->adapters[i], o->family, o->config);
 		if (ws_adapter_bind(t->adapters[i], t->base, o->layout, shape_of, t,
 		                    &t->bindings[i], err) ||
 		    judge_left_over(t, o->adapters[i], &t->bindings[i], err))
