@@ -403,7 +403,7 @@ static int make_items(struct ws_transform *t, struct ws_err *err)
 				gone[index_of(t, d.base->parts[k])] = true;
 	}
 	for (size_t i = 0; i < n && rc == 0; i++) {
-		if (gone[i])
+		if (gone[i] || ws_tied_head_idle(t, i))
 			continue;
 		decide(t, i, corrections, &d);
 		rc = add(t, &d, err);
@@ -442,7 +442,7 @@ int ws_transform_make(const struct ws_catalog *in, const struct ws_transform_opt
 	if (!t->catalog)
 		ws_oom(err);
 	if (!t->catalog || ws_worker_pool_new(opts->threads, opts->scratch, &t->pool, err) ||
-	    find_packed(t, err) || open_adapters(t, err) || make_items(t, err)) {
+	    ws_tied_head_add(t, err) || find_packed(t, err) || open_adapters(t, err) || make_items(t, err)) {
 		ws_transform_free(t);
 		return -1;
 	}
@@ -472,6 +472,7 @@ void ws_transform_free(struct ws_transform *t)
 	free(t->bindings);
 	free(t->sends);
 	ws_catalog_free(t->catalog);
+	ws_catalog_free(t->tied.catalog);
 	ws_catalog_free(t->correction);
 	ws_source_close(t->correction_source);
 	pthread_mutex_destroy(&t->last.lock);
