@@ -48,7 +48,8 @@ def push(source: Source, endpoints: Optional[Sequence[str]] = None, *, on_event:
     """Pushes a checkpoint, several that are one, or a dict of tensors, as wsync-push does.
 
     endpoints are URLs; None: the registered ones. The tensors are all on GPUs, and read there, or
-    all in the host's memory, and copied once. A head that config says is tied is not sent again.
+    all in the host's memory, and copied once. A head that config says is tied is not sent again,
+    except of a mixture of experts: servers may keep a head of its own.
     """
     return _with_source("wsync-push", [], source, endpoints, on_event, options)
 
