@@ -2,9 +2,9 @@
 /* tied_head.c - the head of a tied model whose checkpoint has none: it is the embedding.
  *
  * In training the two are one weight, and an adapter may change one of them, or both in different
- * ways. So the head becomes a tensor of its own beside the embedding, for adapters to bind to. It is
- * sent if an adapter changes one of the two. The check of names (lib/check) compares them then, as
- * those of a checkpoint that has both, and refuses what a server that ties them would lose. */
+ * ways. So the head becomes a tensor of its own beside the embedding, for adapters to bind to. It
+ * is sent if an adapter changes one of the two. The check of names (lib/check) compares them then,
+ * as those of a checkpoint that has both, and refuses what a server that ties them would lose. */
 #include "transform_core.h"
 
 #include "catalog_build.h"

@@ -442,7 +442,8 @@ int ws_transform_make(const struct ws_catalog *in, const struct ws_transform_opt
 	if (!t->catalog)
 		ws_oom(err);
 	if (!t->catalog || ws_worker_pool_new(opts->threads, opts->scratch, &t->pool, err) ||
-	    ws_tied_head_add(t, err) || find_packed(t, err) || open_adapters(t, err) || make_items(t, err)) {
+	    ws_tied_head_add(t, err) || find_packed(t, err) || open_adapters(t, err) ||
+	    make_items(t, err)) {
 		ws_transform_free(t);
 		return -1;
 	}

@@ -52,7 +52,7 @@ struct ws_transform {
 	struct ws_catalog *correction;
 	struct ws_last_read last;
 	struct {
-		struct ws_catalog *catalog; /* the base with a head; NULL: it has its own, or none */
+		struct ws_catalog *catalog; /* the base with a head; NULL: as it is */
 		size_t head, body;          /* items of it */
 	} tied;
 	struct ws_transform_report report;

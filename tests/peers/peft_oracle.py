@@ -6,8 +6,9 @@
 
 Each case is a config and a model: PEFT saves the adapter, some cases change what it saved, PEFT
 loads that again and merges it (merge_and_unload): in fp32 for `fold`, and for `two-step` in the
-base's type with safe_merge, which rounds each change. Of a tied model the reference is what the adapter computes before it is merged, because
-PEFT merges the changes of head and embedding both into their one weight.
+base's type with safe_merge, which rounds each change. Of a tied model the reference is what the
+adapter computes before it is merged, because PEFT merges the changes of head and embedding both
+into their one weight.
 """
 import contextlib
 import io
@@ -130,7 +131,7 @@ def bases(flat):
     return out
 
 
-# ---- kinds of cases: (keys of LoraConfig, what changes the saved files or None, must be merged) ----
+# ---- kinds of cases: keys of LoraConfig, what changes the saved files, must it be merged? ----
 
 def some(r, names):
     return r.sample(names, r.randint(1, len(names)))
@@ -158,8 +159,9 @@ def all_linear(r, b):
 
 
 def layers(r, b):
+    word = "h" if "c_fc" in b.modules else "layers"
     return {"target_modules": b.modules, "layers_to_transform": r.choice([0, [1], [0, 1]]),
-            "layers_pattern": r.choice([None, "h" if "c_fc" in b.modules else "layers"])}, None, True
+            "layers_pattern": r.choice([None, word])}, None, True
 
 
 def other_layers(r, b):
@@ -459,4 +461,5 @@ def make(path, n, seed=0, flat=None):
 
 
 if __name__ == "__main__":
-    make(sys.argv[1], int(sys.argv[2]), int((sys.argv + ["0"])[3]), (sys.argv + ["", ""])[4] or None)
+    make(sys.argv[1], int(sys.argv[2]), *[int(a) for a in sys.argv[3:4]],
+         flat=(sys.argv[4:5] or [None])[0])

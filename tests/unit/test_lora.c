@@ -278,8 +278,10 @@ TEST(configs_that_cannot_be_are_refused)
 		{ "{\"r\":8,\"lora_alpha\":1,\"init_lora_weights\":\"EVA\"}",
 		  "\"EVA\", which PEFT does not know" },
 		{ "{\"r\":8,\"lora_alpha\":1,\"init_lora_weights\":1}", "no word, which PEFT" },
-		{ "{\"r\":8,\"lora_alpha\":1,\"future\":true}", "the field \"future\" is not known" },
-		{ "{\"r\":8,\"lora_alpha\":1,\"future\":[0]}", "the field \"future\" is not known" },
+		{ "{\"r\":8,\"lora_alpha\":1,\"future\":true}",
+		  "the field \"future\" is not known" },
+		{ "{\"r\":8,\"lora_alpha\":1,\"future\":[0]}",
+		  "the field \"future\" is not known" },
 		{ "{\"r\":8,\"lora_alpha\":1,\"megatron_config\":{\"a\":1}}", "megatron_config" },
 		{ "{\"r\":8,\"lora_alpha\":1,\"kasa_config\":{}}", "kasa_config: KaSA" },
 		{ "{\"r\":8,\"lora_alpha\":1,\"use_rslora\":\"true\"}",
@@ -287,7 +289,8 @@ TEST(configs_that_cannot_be_are_refused)
 		{ "{\"r\":8,\"lora_alpha\":1,\"target_modules\":7}", "target_modules is no list" },
 		{ "{\"r\":8,\"lora_alpha\":1,\"layers_to_transform\":[\"1\"]}",
 		  "layers_to_transform is no number" },
-		{ "{\"r\":8,\"lora_alpha\":1,\"fan_in_fan_out\":true,\"target_parameters\":[\"a\"]}",
+		{ "{\"r\":8,\"lora_alpha\":1,\"fan_in_fan_out\":true,"
+		  "\"target_parameters\":[\"a\"]}",
 		  "no target_parameters together with fan_in_fan_out" },
 	};
 	for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {

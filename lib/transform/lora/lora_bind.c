@@ -264,14 +264,14 @@ static int refuse_params(const struct params *p, struct ws_err *err)
 	const struct ws_lora_module *m = &p->pairs[0];
 	if (p->n != p->n_pairs)
 		return ws_err_set(err, WS_EINPUT,
-		                  "adapter module '%s' has %zu pairs of factors, for %zu parameters "
-		                  "of the base that target_parameters names",
+		                  "adapter module '%s' has %zu pairs of factors, for %zu "
+		                  "parameters of the base that target_parameters names",
 		                  ws_quote(m->name).text, p->n_pairs, p->n);
 	if (p->ways > 1) {
 		ws_err_set(err, WS_EINPUT,
-		           "adapter module '%s': which of the parameters '%s' and so on each of its "
-		           "%zu pairs of factors changes is not known: by their shapes several "
-		           "orders are possible",
+		           "adapter module '%s': which of the parameters '%s' and so on each of "
+		           "its %zu pairs of factors changes is not known: by their shapes "
+		           "several orders are possible",
 		           ws_quote(m->name).text, ws_quote(p->names[0]).text, p->n_pairs);
 		return ws_err_hint(
 			err, "merge it with PEFT (merge_and_unload) and push what it saves");
@@ -457,7 +457,8 @@ static int check_adapter(const char **name, const struct ws_lora_tensor *t, stru
 	if (strcmp(*name, t->adapter) == 0)
 		return 0;
 	return ws_err_set(err, WS_EINPUT,
-	                  "adapter tensor '%s' is of another adapter than '%s', which others are of",
+	                  "adapter tensor '%s' is of another adapter than '%s', of which "
+	                  "others are",
 	                  ws_quote(t->item->name).text, ws_quote(*name).text);
 }
 
