@@ -217,7 +217,8 @@ static void run(struct gateway_call *c, const struct route *r)
 	}
 	if (strcmp(r->method, "POST") == 0) {
 		const char *text = c->rq->body_len ? c->rq->body : "{}";
-		root = ws_json_parse(text, c->rq->body_len ? c->rq->body_len : 2, "body", &err);
+		root = ws_json_parse_most(text, c->rq->body_len ? c->rq->body_len : 2,
+		                          WS_JSON_SMALL, "body", &err);
 		if (!root || ws_json_type(root) != WS_JSON_OBJECT) {
 			gateway_refuse(c, 422, "%s", root ? "body: not an object" : err.msg);
 			ws_json_free(root);

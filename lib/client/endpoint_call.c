@@ -402,7 +402,8 @@ int ws_endpoint_reply(struct ws_endpoint_call *call, const struct ws_json **root
 	const struct ws_buf *reply = &call->http.reply;
 	char words[WORDS_MAX] = "", base[WS_URL_MAX];
 	if (!call->root && reply->len && !call->http.err.code)
-		call->root = ws_json_parse(reply->data, reply->len, "reply", NULL);
+		call->root = ws_json_parse_most(reply->data, reply->len, WS_JSON_LARGE, "reply",
+		                                NULL);
 	if (!call->http.err.code)
 		find_words(call, words, sizeof words);
 	const int rc = read_status(call, words, err);

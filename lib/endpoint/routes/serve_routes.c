@@ -216,7 +216,8 @@ static void run_with_body(struct ws_serve_call *c, const struct ws_serve_route *
 	}
 	struct ws_json *root = NULL;
 	if (c->rq->body_len && r->body != WS_SERVE_NO_BODY) {
-		root = ws_json_parse(c->rq->body, c->rq->body_len, "body", &err);
+		root = ws_json_parse_most(c->rq->body, c->rq->body_len, WS_JSON_LARGE, "body",
+		                          &err);
 		if (!root || ws_json_type(root) != WS_JSON_OBJECT) {
 			answer_invalid(
 				c, root ? "body: Input should be a valid dictionary or "

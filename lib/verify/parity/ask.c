@@ -158,7 +158,8 @@ static int take_vllm(struct pass *p, const struct slot *s, const struct ws_json 
 	struct ws_buf text = { 0 };
 	struct ws_json *root = NULL;
 	int rc = ws_ask_vllm_answer(p->ask, reply, &text, err);
-	if (!rc && !(root = ws_json_parse(text.data, text.len, "reply", err)))
+	if (!rc &&
+	    !(root = ws_json_parse_most(text.data, text.len, WS_JSON_LARGE, "reply", err)))
 		rc = -1;
 	if (!rc)
 		rc = take_reply(p, s, root, &text, err);
