@@ -57,7 +57,7 @@ static void text_plan(struct ui *ui, const struct ws_ev_plan *p)
 	printf(", digest %016llx\n", (unsigned long long)p->digest);
 	if (p->disk_path) {
 		ui_head(ui, UI_PLAIN, "disk");
-		printf("%s%s%s\n", p->disk_path, p->disk_bytes ? ", about " : "",
+		printf("%s%s%s\n", ui_text(p->disk_path), p->disk_bytes ? ", about " : "",
 		       p->disk_bytes ? ws_format_size(bytes, NUM, p->disk_bytes) : "");
 	}
 	if (!p->dry_run || !(p->gpu_bytes || p->pinned_bytes))

@@ -40,7 +40,12 @@ class Error(Exception):
         self.phase, self.endpoint, self.end = phase, endpoint, end
 
     def __str__(self) -> str:
-        return self.message + (f"\nhint: {self.hint}" if self.hint else "")
+        return _shown(self.message) + (f"\nhint: {_shown(self.hint)}" if self.hint else "")
+
+
+def _shown(text: str) -> str:
+    """For a terminal: a server may have chosen words of it."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def push(source: Source, endpoints: Optional[Sequence[str]] = None, *, on_event: OnEvent = None,

@@ -222,6 +222,18 @@ void ws_jw_init(struct ws_jw *w, struct ws_buf *out)
 	*w = (struct ws_jw){ .out = out };
 }
 
+/* A character that is not shown, in the form that any JSON reader takes back. */
+static void put_escaped(struct ws_buf *out, uint32_t code)
+{
+	if (code == '\n' || code == '\t')
+		ws_buf_puts(out, code == '\n' ? "\\n" : "\\t");
+	else if (code < 0x10000)
+		ws_buf_printf(out, "\\u%04x", code);
+	else
+		ws_buf_printf(out, "\\u%04x\\u%04x", 0xd800 + ((code - 0x10000) >> 10),
+		              0xdc00 + (code & 0x3ff));
+}
+
 static void quoted(struct ws_buf *out, const char *text, size_t len)
 {
 	const unsigned char *s = (const unsigned char *)text;
@@ -234,13 +246,9 @@ static void quoted(struct ws_buf *out, const char *text, size_t len)
 		} else if (s[i] == '"' || s[i] == '\\') {
 			ws_buf_printf(out, "\\%c", s[i]);
 			i++;
-		} else if (s[i] < 0x20 || s[i] == 0x7f) {
-			ws_buf_printf(out,
-			              s[i] == '\n' ? "\\n" :
-			              s[i] == '\t' ? "\\t" :
-			                             "\\u%04x",
-			              s[i]);
-			i++;
+		} else if (!ws_utf8_is_shown(text + i, step)) {
+			put_escaped(out, ws_utf8_code(text + i, step));
+			i += step;
 		} else {
 			ws_buf_add(out, s + i, step);
 			i += step;

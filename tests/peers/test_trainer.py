@@ -100,6 +100,13 @@ def fails(code, call, *args, **options):
     raise AssertionError("it did not fail")
 
 
+@suite.case("an error shows what a terminal would hide")
+def hidden(fix):
+    error = wsync.Error("refused", "a\u202eb\x1b[2J\u200bc\u2028d \u00e9", "x\u2066y")
+    assert str(error) == "a?b?[2J?c?d \u00e9\nhint: x?y", str(error)
+    assert error.message[1] == "\u202e"
+
+
 @suite.case("the script of README.md trains and pushes three times")
 def script(fix):
     with open(os.path.join(lib.TREE, "README.md"), encoding="utf-8") as f:

@@ -242,7 +242,7 @@ ASKING(init_requests_are_checked_field_by_field)
 		  "group_name" },
 		{ "{\"master_address\":\"a\\nb\",\"master_port\":1,\"rank_offset\":1,\"world_"
 		  "size\":3,\"backend\":\"gloo\"}",
-		  "control character" },
+		  "control or hidden character" },
 	};
 	start((struct ws_serve_opts){ .tp = 2 });
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -97,6 +97,53 @@ TEST(foreign_text_cannot_move_a_terminal)
 	assert_int_equal(ws_utf8_step("\xf4\x90\x80\x80", 4), 0);
 }
 
+/* One character of each kind in "a_b": what Python's unicodedata calls Cf, Zl and Zp, and others
+ * that no terminal shows. */
+TEST(a_character_that_is_not_seen_is_replaced)
+{
+	static const char *const hidden[] = {
+		"\xc2\xad",         "\xd8\x9c",         "\xe2\x80\x8b",     "\xe2\x80\x8d",
+		"\xe2\x80\x8e",     "\xe2\x80\x8f",     "\xe2\x80\xa8",     "\xe2\x80\xa9",
+		"\xe2\x80\xaa",     "\xe2\x80\xae",     "\xe2\x81\xa0",     "\xe2\x81\xa6",
+		"\xe2\x81\xa9",     "\xef\xbb\xbf",     "\xef\xb8\x8f",     "\xe3\x85\xa4",
+		"\xf3\xa0\x81\x81", "\xf0\x9d\x85\xb3", "\xef\xbf\xb9",     "\xe1\xa0\x8e",
+	};
+	/* Their neighbors, and text that is written from right to left. */
+	static const char *const shown[] = {
+		"\xc2\xac", "\xe2\x80\x8a", "\xe2\x80\x90", "\xe2\x80\xa7", "\xe2\x80\xaf",
+		"\xe2\x81\x9f", "\xe2\x81\xb0", "\xef\xbf\xbc", "\xd7\xa9", "\xf0\x9d\x85\xb2",
+	};
+	char text[32], all[32];
+	for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++) {
+		snprintf(all, sizeof all, "a%sb", hidden[i]);
+		assert_string_equal(ws_printable(text, sizeof text, all, strlen(all)), "a?b");
+	}
+	for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
+		snprintf(all, sizeof all, "a%sb", shown[i]);
+		assert_string_equal(ws_printable(text, sizeof text, all, strlen(all)), all);
+	}
+}
+
+TEST(a_label_is_what_servers_report_as_it_is)
+{
+	static const char *const wrong[][2] = {
+		{ "a\xff", "x 'a?': it is not UTF-8" },
+		{ "caf\xe9", "x 'caf?': it is not UTF-8" },
+		{ "\xed\xa0\x80", "x '?" "?" "?': it is not UTF-8" },
+		{ "a\nb", "x 'a?b': it has a control or hidden character" },
+		{ "a\xe2\x80\xae", "x 'a?': it has a control or hidden character" },
+		{ "123456789", "x '123456789': it is longer than 8 bytes" },
+	};
+	struct ws_err err = WS_ERR_INIT;
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+		assert_fails_with(ws_check_label(wrong[i][0], "x", 8, &err), &err, WS_EUSAGE,
+		                  wrong[i][1]);
+	assert_int_equal(ws_check_label("12345678", "x", 8, &err), 0);
+	assert_int_equal(ws_check_label("caf\xc3\xa9", "x", 8, &err), 0);
+	assert_int_equal(ws_check_label(NULL, "x", 8, &err), 0);
+	assert_int_equal(ws_check_utf8("a\nb, as long as it wants to be", "x", &err), 0);
+}
+
 TEST(globs_match_whole_names)
 {
 	assert_true(
