@@ -65,9 +65,9 @@ static void print(const struct ws_history_push *p, struct ws_buf *out)
 static void append(const char *path, const char *older, const struct ws_buf *line)
 {
 	struct stat st;
-	if (stat(path, &st) == 0 && st.st_size > FILE_MOST)
+	if (lstat(path, &st) == 0 && st.st_size > FILE_MOST)
 		(void)!rename(path, older);
-	const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	const int fd = ws_file_open_owned(path, O_WRONLY | O_CREAT | O_APPEND, WS_FILE_OWN, NULL);
 	if (fd < 0)
 		return;
 	(void)!write(fd, line->data, line->len);
@@ -85,7 +85,7 @@ void ws_history_add(const char *state_dir, const struct ws_history_push *push)
 		return;
 	ws_buf_init(&line, LINE_MOST);
 	print(push, &line);
-	const int held = ws_file_lock(lock, ws_deadline_in(LOCK_NS), NULL, NULL);
+	const int held = ws_file_lock(lock, WS_FILE_OWN, ws_deadline_in(LOCK_NS), NULL, NULL);
 	if (held >= 0 && ws_buf_check(&line, path, NULL) == 0)
 		append(path, older, &line);
 	ws_file_unlock(held);
@@ -169,7 +169,7 @@ static int read_file(const char *state_dir, const char *name, struct ws_history 
 	int rc = 0;
 	ws_buf_init(&text, FILE_MOST + LINE_MOST);
 	if (snprintf(path, sizeof path, "%s/%s", state_dir, name) < PATH_MAX &&
-	    ws_file_read(path, &text, NULL) == 0) {
+	    ws_file_read_owned(path, WS_FILE_OWN, &text, NULL) == 0) {
 		const char *at = text.data, *const past = text.data + text.len, *end;
 		for (; rc == 0 && at < past && (end = memchr(at, '\n', (size_t)(past - at)));
 		     at = end + 1)

@@ -66,7 +66,6 @@ unsigned ws_journal_release_late(const struct ws_journal_record *r, ws_deadline 
 /* STATE_DIR/pushes and STATE_DIR/locks, to be freed; NULL: out of memory. */
 char *ws_journal_pushes(const char *state_dir);
 char *ws_journal_locks(const char *state_dir);
-int ws_journal_check_dir(const char *pushes, struct ws_err *err);
 /* Reads the file entry->path into *entry; entry->err says why the file is not trusted. */
 void ws_journal_read(struct ws_journal_entry *entry);
 /* Writes these endpoints, all but url and version, into the file of another push. An endpoint that

@@ -20,26 +20,11 @@ enum { ENTRIES_MAX = 100000 };
 
 /* ---- one file -------------------------------------------------------------------------------- */
 
-static int check_file(const char *path, struct ws_err *err)
-{
-	struct stat st;
-	if (lstat(path, &st))
-		return ws_err_errno(err, "open %s", path);
-	if (!S_ISREG(st.st_mode))
-		return ws_err_set(err, WS_EINPUT, "%s: not a plain file", path);
-	if (st.st_uid != geteuid())
-		return ws_err_set(err, WS_EINPUT, "%s: belongs to another user", path);
-	if (st.st_mode & 022)
-		return ws_err_set(err, WS_EINPUT, "%s: others can write it, so it is not trusted",
-		                  path);
-	return 0;
-}
-
 void ws_journal_read(struct ws_journal_entry *e)
 {
 	struct ws_buf text;
 	ws_buf_init(&text, JOURNAL_BYTES_MAX);
-	if (check_file(e->path, &e->err) == 0 && ws_file_read(e->path, &text, &e->err) == 0 &&
+	if (ws_file_read_owned(e->path, WS_FILE_OWN, &text, &e->err) == 0 &&
 	    ws_journal_parse(e->path, ws_buf_str(&text), text.len, &e->record, &e->priv, &e->err) ==
 	            0)
 		e->fate = e->record.ended ? WS_PROCESS_DEAD : ws_process_fate(&e->record.process);
@@ -124,7 +109,7 @@ int ws_journal_list(const char *state_dir, struct ws_journal_list *out, struct w
 	if (!dir)
 		rc = errno == ENOENT ? 0 : ws_err_errno(err, "open %s", pushes);
 	else
-		rc = ws_journal_check_dir(pushes, err);
+		rc = ws_file_check_directory(pushes, err);
 	for (struct dirent *d; rc == 0 && dir && (d = readdir(dir));)
 		if (is_record(d->d_name))
 			rc = add_record(out, pushes, d->d_name, err);

@@ -69,7 +69,7 @@ int ws_journal_update(const char *path, const struct ws_journal_endpoint *now, s
 	const char *slash = strrchr(path, '/');
 	if (asprintf(&lock, "%.*s/.lock", slash ? (int)(slash - path) : 1, slash ? path : ".") < 0)
 		return ws_oom(err);
-	const int fd = ws_file_lock(lock, ws_deadline_in(5 * WS_NS_PER_S), NULL, err);
+	const int fd = ws_file_lock(lock, WS_FILE_OWN, ws_deadline_in(5 * WS_NS_PER_S), NULL, err);
 	const int rc = fd < 0 ? -1 : update_locked(path, now, n, err);
 	ws_file_unlock(fd);
 	free(lock);

@@ -156,7 +156,7 @@ int ws_registry_load(const char *path, struct ws_registry *out, struct ws_err *e
 	struct ws_err why = WS_ERR_INIT;
 	*out = (struct ws_registry){ 0 };
 	ws_buf_init(&text, FILE_MAX);
-	int rc = ws_file_read(path, &text, &why);
+	int rc = ws_file_read_owned(path, WS_FILE_OWN_OR_ROOTS, &text, &why);
 	if (!rc)
 		rc = registry_parse(path, ws_buf_str(&text), text.len, out, err);
 	else if (why.native == ENOENT)
@@ -231,7 +231,7 @@ static int lock(const char *path, ws_deadline until, const struct ws_cancel *can
 		return -1;
 	if (asprintf(&name, "%s.lock", path) < 0)
 		return ws_oom(err);
-	const int fd = ws_file_lock(name, until, cancel, err);
+	const int fd = ws_file_lock(name, WS_FILE_OWN, until, cancel, err);
 	free(name);
 	return fd;
 }

@@ -239,6 +239,18 @@ on_doubles() {
 	try wsync-push m -n --trace link.json # one to a file that is not there yet, too
 	expect_status 0
 	[ -L link.json ] && [ -s elsewhere.json ]
+	# not that of another user, who would choose what is overwritten
+	if [ "$(id -u)" = 0 ]; then
+		rm elsewhere.json
+		chown -h 4711 link.json
+		for option in trace metrics; do
+			try wsync-push m -n --$option link.json
+			expect_status 2
+			err_has "link.json: it is a link of another user"
+			[ ! -e elsewhere.json ]
+		done
+		chown -h 0 link.json
+	fi
 }
 
 @test "a file that holds anything else is not replaced, and nobody is asked" {

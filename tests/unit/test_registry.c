@@ -182,7 +182,7 @@ CASE(a_lock_that_is_held_is_waited_for_until_the_deadline)
 	bool updated;
 	add("a:1");
 	snprintf(name, sizeof name, "%s.lock", path);
-	const int fd = ws_file_lock(name, soon(), NULL, &err);
+	const int fd = ws_file_lock(name, WS_FILE_OWN, soon(), NULL, &err);
 	assert_true(fd >= 0);
 	assert_fails(ws_registry_add(path, &e, ws_deadline_in(50 * WS_NS_PER_MS), NULL, &updated,
 	                             &err), &err, WS_ETIMEOUT, "");
