@@ -107,6 +107,18 @@ static void tell_added(struct ui *ui, const struct ws_registry_entry *e, bool up
 	ui_say(ui, "\n");
 }
 
+static int check_twins(const struct job *job, const struct targets *to, struct ws_err *err)
+{
+	struct ws_registry r;
+	int rc = ws_registry_load(job->path.data, &r, err);
+	if (rc)
+		return -1;
+	for (size_t i = 0; !rc && i < to->n; i++)
+		rc = ws_registry_check_twin(&r, job->path.data, to->urls[i], err);
+	ws_registry_free(&r);
+	return rc;
+}
+
 static int add_all(struct job *job, const struct targets *to, struct ws_err *err)
 {
 	struct ws_registry_entry e;
@@ -115,6 +127,8 @@ static int add_all(struct job *job, const struct targets *to, struct ws_err *err
 	for (size_t i = 0; i < to->n; i++)
 		if (fill_entry(job, to, i, &e, err))
 			return -1;
+	if (check_twins(job, to, err))
+		return -1;
 	for (size_t i = 0; i < to->n; i++) {
 		if (fill_entry(job, to, i, &e, err) ||
 		    ws_registry_add(job->path.data, &e, lock_deadline(), &run_cancel, &updated,

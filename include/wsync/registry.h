@@ -49,11 +49,16 @@ struct ws_registry {
 };
 
 /* A missing file is an empty registry. WS_EINPUT, naming the file and the entry: the file is
- * malformed, of a newer version, or has an endpoint twice. */
+ * malformed, of a newer version, or has an endpoint twice; or others than this user and root can
+ * write it: weights and keys go to its URLs. */
 int ws_registry_load(const char *path, struct ws_registry *out, struct ws_err *err);
 void ws_registry_free(struct ws_registry *r); /* NULL is fine */
 const struct ws_registry_entry *ws_registry_find(const struct ws_registry *r, const char *host,
                                                  uint16_t port); /* NULL: none */
+/* WS_EUSAGE: this endpoint is registered by another name of this machine (ws_endpoint_same), so a
+ * push to all endpoints of the registry would find it twice. */
+int ws_registry_check_twin(const struct ws_registry *r, const char *path, const char *url,
+                           struct ws_err *err);
 
 /* A pool is named by 1 to 63 letters, digits, '.', '_' and '-'; anything else is WS_EUSAGE. */
 int ws_registry_check_pool(const char *pool, struct ws_err *err);

@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { HOST_MAX = 256 };
@@ -195,4 +196,56 @@ bool ws_endpoint_same(const char *a, const char *b)
 	return x.port == y.port && x.path_len == y.path_len &&
 	       memcmp(x.path, y.path, (size_t)x.path_len) == 0 &&
 	       (strcmp(x.host, y.host) == 0 || (is_localhost(x.host) && is_localhost(y.host)));
+}
+
+/* One text for all URLs of one endpoint, as far as locks tell them apart. */
+static char *key_of(const char *url, struct ws_err *err)
+{
+	struct parts p;
+	char *key = NULL;
+	const char *why = split_canonical(url, &p);
+	if (why)
+		refuse_url(err, url, why);
+	else if (asprintf(&key, "%s:%u", is_localhost(p.host) ? "localhost" : p.host, p.port) < 0)
+		key = NULL, ws_oom(err);
+	return key;
+}
+
+struct keyed {
+	char *key;
+	size_t i;
+};
+
+static int by_key(const void *a, const void *b)
+{
+	const struct keyed *x = a, *y = b;
+	const int order = strcmp(x->key, y->key);
+	return order ? order : x->i < y->i ? -1 : x->i > y->i;
+}
+
+int ws_endpoint_find_twice(const char *const *urls, size_t n, size_t *first, size_t *again,
+                           struct ws_err *err)
+{
+	struct keyed *all = calloc(n + 1, sizeof *all);
+	int rc = all ? 0 : ws_oom(err);
+	*first = *again = n;
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		all[i] = (struct keyed){ key_of(urls[i], err), i };
+		rc = all[i].key ? 0 : -1;
+	}
+	if (rc == 0)
+		qsort(all, n, sizeof *all, by_key);
+	for (size_t i = 1; rc == 0 && i < n; i++)
+		if (strcmp(all[i - 1].key, all[i].key) == 0 && all[i].i < *again) {
+			*first = all[i - 1].i;
+			*again = all[i].i;
+		}
+	for (size_t i = 0; all && i < n; i++)
+		free(all[i].key);
+	free(all);
+	if (rc || *again == n)
+		return rc;
+	const bool other = strcmp(urls[*first], urls[*again]) != 0;
+	return ws_err_set(err, WS_EUSAGE, "endpoint %s: given twice%s%s", urls[*again],
+	                  other ? ", also as " : "", other ? urls[*first] : "");
 }

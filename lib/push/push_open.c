@@ -261,16 +261,10 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 		ws_err_set(err, WS_EUSAGE, "%s", why);
 		return ws_err_hint(err, "%s", remedy);
 	}
-	for (size_t i = 0; i < o->n_endpoints; i++)
-		for (size_t k = 0; k < i; k++)
-			if (ws_endpoint_same(o->endpoints[i], o->endpoints[k]))
-				return ws_err_set(err, WS_EUSAGE, "endpoint %s is given twice",
-				                  o->endpoints[i]);
-	if (check_senders(o, err))
+	size_t first, again;
+	if (ws_endpoint_find_twice(o->endpoints, o->n_endpoints, &first, &again, err))
 		return -1;
-	if (o->group_name && (!o->group_name[0] || strlen(o->group_name) > 100))
-		return ws_err_set(err, WS_EUSAGE, "group name '%s': 1 to 100 bytes", o->group_name);
-	return 0;
+	return check_senders(o, err);
 }
 
 /* Records the version of the local NCCL, to compare it with those of the endpoints. */

@@ -82,6 +82,46 @@ static int read_entry(const struct ws_json *node, struct ws_registry_entry *e, s
 	return take_text(node, "added_at", e->added_at, sizeof e->added_at, err);
 }
 
+/* ---- order ---- */
+
+static int compare_address(const char *host, uint16_t port, const struct ws_registry_entry *e)
+{
+	return port != e->port ? (port < e->port ? -1 : 1) : strcmp(host, e->host);
+}
+
+static int by_address(const void *a, const void *b)
+{
+	const struct ws_registry_entry *x = *(const struct ws_registry_entry *const *)a,
+				       *y = *(const struct ws_registry_entry *const *)b;
+	const int order = compare_address(x->host, x->port, y);
+	return order ? order : x < y ? -1 : x > y;
+}
+
+/* Lists the entries by address, and refuses the first that repeats an earlier one. */
+static int sort_entries(const char *path, struct ws_registry *r, struct registry_own *own,
+                        struct ws_err *err)
+{
+	const struct ws_registry_entry *twice = NULL;
+	own->sorted = calloc(r->n + 1, sizeof *own->sorted);
+	if (!own->sorted)
+		return ws_oom(err);
+	for (size_t i = 0; i < r->n; i++)
+		own->sorted[i] = &r->items[i];
+	qsort(own->sorted, r->n, sizeof *own->sorted, by_address);
+	own->n = r->n;
+	for (size_t i = 1; i < r->n; i++) {
+		const struct ws_registry_entry *e = own->sorted[i];
+		if (compare_address(e->host, e->port, own->sorted[i - 1]) == 0 &&
+		    (!twice || e < twice))
+			twice = e;
+	}
+	return !twice ? 0 :
+	       ws_err_set(err, WS_EINPUT, "%s: endpoints[%zu]: %s is there twice", path,
+	                  (size_t)(twice - r->items), twice->url);
+}
+
+/* ---- all of it ---- */
+
 static int read_entries(const char *path, const struct ws_json *array, struct ws_registry *out,
                         struct ws_err *err)
 {
@@ -97,12 +137,9 @@ static int read_entries(const char *path, const struct ws_json *array, struct ws
 				err->code = WS_EINPUT;
 			return -1;
 		}
-		if (ws_registry_find(out, e->host, e->port))
-			return ws_err_set(err, WS_EINPUT, "%s: endpoints[%zu]: %s is there twice",
-			                  path, out->n, e->url);
 		out->n++;
 	}
-	return 0;
+	return sort_entries(path, out, out->priv, err);
 }
 
 static int check_version(const char *path, const struct ws_json *root, struct ws_err *err)
@@ -138,11 +175,13 @@ int registry_parse(const char *path, const char *text, size_t len, struct ws_reg
                    struct ws_err *err)
 {
 	*out = (struct ws_registry){ 0 };
-	struct ws_json *root = ws_json_parse(text, len, path, err);
-	if (!root)
-		return suggest_remedy(err);
-	out->priv = root;
-	if (check_version(path, root, err) ||
+	struct registry_own *own = calloc(1, sizeof *own);
+	if (!own)
+		return ws_oom(err);
+	struct ws_json *root = own->root =
+		ws_json_parse_most(text, len, WS_JSON_LARGE, path, err);
+	out->priv = own;
+	if (!root || check_version(path, root, err) ||
 	    read_entries(path, ws_json_get(root, "endpoints"), out, err)) {
 		ws_registry_free(out);
 		return suggest_remedy(err);
@@ -171,18 +210,62 @@ void ws_registry_free(struct ws_registry *r)
 {
 	if (!r)
 		return;
+	struct registry_own *own = r->priv;
 	free(r->items);
-	ws_json_free(r->priv);
+	if (own) {
+		ws_json_free(own->root);
+		free(own->sorted);
+	}
+	free(own);
 	*r = (struct ws_registry){ 0 };
 }
 
 const struct ws_registry_entry *ws_registry_find(const struct ws_registry *r, const char *host,
                                                  uint16_t port)
 {
-	for (size_t i = 0; i < r->n; i++)
-		if (r->items[i].port == port && !strcmp(r->items[i].host, host))
-			return &r->items[i];
+	const struct registry_own *own = r->priv;
+	size_t lo = 0, hi = own ? own->n : 0;
+	while (lo < hi) {
+		const size_t mid = lo + (hi - lo) / 2;
+		const int order = compare_address(host, port, own->sorted[mid]);
+		if (order == 0)
+			return own->sorted[mid];
+		if (order < 0)
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
 	return NULL;
+}
+
+/* The names of this machine are few, so that only they are compared with all entries. */
+static const struct ws_registry_entry *find_twin(const struct ws_registry *r, const char *url)
+{
+	const char *pair[2] = { url };
+	char host[256];
+	uint16_t port;
+	size_t first, again;
+	if (ws_endpoint_host_port(url, host, &port, NULL))
+		return NULL;
+	for (size_t i = 0; i < r->n; i++) {
+		pair[1] = r->items[i].url;
+		if (r->items[i].port == port && strcmp(r->items[i].host, host) != 0 &&
+		    ws_endpoint_find_twice(pair, 2, &first, &again, NULL) && again == 1)
+			return &r->items[i];
+	}
+	return NULL;
+}
+
+int ws_registry_check_twin(const struct ws_registry *r, const char *path, const char *url,
+                           struct ws_err *err)
+{
+	const struct ws_registry_entry *twin = find_twin(r, url);
+	if (!twin)
+		return 0;
+	ws_err_set(err, WS_EUSAGE, "endpoint %s: it is registered already, as %s", url, twin->url);
+	ws_err_hint(err, "to register it by this name: wsync-register remove %s --registry %s",
+	            twin->url, path);
+	return ws_err_where(err, NULL, url);
 }
 
 int ws_registry_check_pool(const char *pool, struct ws_err *err)
@@ -255,8 +338,8 @@ static void stamp(char *dst, size_t n)
 	strftime(dst, n, "%Y-%m-%dT%H:%M:%SZ", &tm);
 }
 
-static int put(struct ws_registry *r, struct ws_registry_entry *entry, bool *updated,
-               struct ws_err *err)
+static int put(struct ws_registry *r, const char *path, struct ws_registry_entry *entry,
+               bool *updated, struct ws_err *err)
 {
 	struct ws_registry_entry e = *entry;
 	e.more = NULL;
@@ -266,7 +349,7 @@ static int put(struct ws_registry *r, struct ws_registry_entry *entry, bool *upd
 	*updated = old != NULL;
 	if (!e.pool[0])
 		snprintf(e.pool, sizeof e.pool, "%s", old ? old->pool : WS_POOL_DEFAULT);
-	if (ws_registry_check_pool(e.pool, err))
+	if (ws_registry_check_pool(e.pool, err) || ws_registry_check_twin(r, path, e.url, err))
 		return -1;
 	if (old) {
 		memcpy(e.added_at, old->added_at, sizeof e.added_at);
@@ -280,6 +363,8 @@ static int put(struct ws_registry *r, struct ws_registry_entry *entry, bool *upd
 	stamp(e.added_at, sizeof e.added_at);
 	r->items = items;
 	r->items[r->n++] = *entry = e;
+	if (r->priv)
+		((struct registry_own *)r->priv)->n = 0; /* it points to the old place */
 	return 0;
 }
 
@@ -291,7 +376,7 @@ int ws_registry_add(const char *path, struct ws_registry_entry *entry, ws_deadli
 	const int fd = lock(path, until, cancel, err);
 	if (fd < 0)
 		return -1;
-	if (!ws_registry_load(path, &r, err) && !put(&r, entry, updated, err))
+	if (!ws_registry_load(path, &r, err) && !put(&r, path, entry, updated, err))
 		rc = replace(path, &r, err);
 	entry->more = NULL; /* points into r, which is freed now */
 	ws_registry_free(&r);
@@ -311,6 +396,7 @@ static int drop(struct ws_registry *r, const char *path, const char *url, struct
 	const size_t i = (size_t)(e - r->items);
 	memmove(r->items + i, r->items + i + 1, (r->n - i - 1) * sizeof *r->items);
 	r->n--;
+	((struct registry_own *)r->priv)->n = 0; /* the entries have moved */
 	return 0;
 }
 

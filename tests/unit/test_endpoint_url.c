@@ -118,4 +118,23 @@ TEST(two_urls_of_one_endpoint_are_the_same)
 			fail_msg("%s and %s", cases[i].a, cases[i].b);
 }
 
+TEST(the_first_url_that_repeats_another_is_found)
+{
+	static const char *const urls[] = {
+		"http://a:1",        "http://b:1", "http://a:2",         "http://127.0.0.1:3",
+		"https://c",         "http://c",   "http://[::1]:3/x",   "http://a:1/x",
+		"http://c:443/path",
+	};
+	struct ws_err err = WS_ERR_INIT;
+	size_t first, again;
+	(void)state;
+	assert_int_equal(ws_endpoint_find_twice(urls, 0, &first, &again, &err), 0);
+	assert_int_equal(ws_endpoint_find_twice(urls, 6, &first, &again, &err), 0);
+	assert_int_equal(again, 6);
+	assert_fails_with(ws_endpoint_find_twice(urls, 9, &first, &again, &err), &err, WS_EUSAGE,
+	                  "endpoint http://[::1]:3/x: given twice, also as http://127.0.0.1:3");
+	assert_int_equal(first, 3);
+	assert_int_equal(again, 6);
+}
+
 RUN_TESTS(NULL, NULL)
