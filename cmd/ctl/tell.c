@@ -249,7 +249,7 @@ int ctl_set_version(struct ctl_job *job, const char *version, struct ws_err *err
 int ctl_destroy_group(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	const struct request r = { .what = LEAVE, .done = "left", .name = args->v[0] };
-	return tell(ctx, &r, err);
+	return ws_check_utf8(r.name, "group", err) || tell(ctx, &r, err) ? -1 : 0;
 }
 
 /* The request depends on the server's lineage, which is detected first. */

@@ -226,8 +226,10 @@ int ws_endpoint_resume(const struct ws_call *to, struct ws_endpoint_answer *answ
  * passed, each endpoint gets one request). No request lasts past to->until. */
 int ws_endpoint_flush(const struct ws_call *to, ws_deadline patience,
                       struct ws_endpoint_answer *answers, struct ws_err *err);
-/* An empty version, which an unset shell variable leaves, is WS_EUSAGE. NULL (no version) is
- * fine. */
+/* WS_EUSAGE: the version is empty, as an unset shell variable leaves it, longer than WS_VERSION_MAX
+ * bytes, no UTF-8, or has characters that are not shown: servers could not report it as it is. NULL
+ * (no version) is fine. */
+enum { WS_VERSION_MAX = 127 };
 int ws_endpoint_check_version(const char *version, struct ws_err *err);
 /* True if both are integers without a sign, and version is the smaller one. */
 bool ws_endpoint_is_older(const char *version, const char *than);

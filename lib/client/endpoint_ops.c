@@ -3,6 +3,7 @@
 #include "endpoint_words.h"
 
 #include "wsync/tool/json.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,7 +71,7 @@ int ws_endpoint_resume(const struct ws_call *to, struct ws_endpoint_answer *answ
 int ws_endpoint_check_version(const char *version, struct ws_err *err)
 {
 	if (!version || *version)
-		return 0;
+		return ws_check_label(version, "{weight_version}", WS_VERSION_MAX, err);
 	ws_err_set(err, WS_EUSAGE, "the weight version is empty");
 	return ws_err_hint(err, "is a variable of the shell not set?");
 }

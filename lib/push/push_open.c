@@ -5,6 +5,8 @@
 #include "ipc_export.h"
 #include "nccl_library.h"
 
+#include "wsync/tool/str.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -226,6 +228,22 @@ static int check_complete(const struct ws_push_opts *o, struct ws_err *err)
 	return 0;
 }
 
+enum { ROUND_MOST = 1024 }; /* bytes */
+
+/* What servers are told, and what senders tell each other. */
+static int check_texts(const struct ws_push_opts *o, struct ws_err *err)
+{
+	if (o->group_name && !*o->group_name)
+		return ws_err_set(err, WS_EUSAGE, "{group_name}: the name is empty");
+	if (ws_endpoint_check_version(o->weight_version, err) ||
+	    ws_check_label(o->group_name, "{group_name}", WS_GROUP_NAME_MAX, err) ||
+	    ws_check_label(o->round, "{round}", ROUND_MOST, err) ||
+	    ws_check_utf8(o->master_address, "{master_address}", err) ||
+	    ws_check_utf8(o->disk_path, "{disk_path}", err))
+		return -1;
+	return o->disk_path ? 0 : ws_check_utf8(o->disk_dir, "{disk_dir}", err);
+}
+
 static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 {
 	if ((o->stage && check_stage(o, err)) || (o->complete && check_complete(o, err)))
@@ -234,7 +252,7 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 		return -1;
 	if (o->n_endpoints == 0 && !o->dry_run && !o->write_dir && !is_follower(o))
 		return ws_err_set(err, WS_EUSAGE, "no endpoint to push to");
-	if (ws_endpoint_check_version(o->weight_version, err))
+	if (check_texts(o, err))
 		return -1;
 	if ((o->nccl_library || o->nccl_from) && o->backend != WS_BACKEND_NCCL)
 		return ws_err_set(err, WS_EUSAGE,

@@ -42,19 +42,11 @@ static const char *const stage_names[] = { "", "sending", "last", "done", "loadi
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
-/* True if s is UTF-8. JSON cannot express other bytes, so a push with such a path cannot be
- * repeated from its record. */
-static bool is_text(const char *s)
-{
-	size_t step = 1;
-	for (size_t left = strlen(s); left && (step = ws_utf8_step(s, left)); left -= step)
-		s += step;
-	return step != 0;
-}
-
+/* JSON has no other bytes than UTF-8, so a push with such a path cannot be repeated from its
+ * record. */
 static bool are_text(const char *const *items, size_t n)
 {
-	while (n && is_text(items[n - 1]))
+	while (n && ws_utf8_is(items[n - 1]))
 		n--;
 	return n == 0;
 }
@@ -129,9 +121,9 @@ static void print_files(struct ws_jw *w, const struct ws_journal_record *r)
 static bool is_repeatable(const struct ws_journal_record *r)
 {
 	size_t n = r->n_files;
-	while (n && is_text(r->files[n - 1].path))
+	while (n && ws_utf8_is(r->files[n - 1].path))
 		n--;
-	return n == 0 && r->directory && is_text(r->directory) &&
+	return n == 0 && r->directory && ws_utf8_is(r->directory) &&
 	       are_text(r->sources, r->n_sources) && are_text(r->args, r->n_args);
 }
 

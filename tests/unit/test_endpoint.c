@@ -794,6 +794,24 @@ CALL(a_cancelled_call_ends)
 	assert_int_equal(err.code, WS_ECANCELLED);
 }
 
+TEST(a_version_that_no_server_could_report_is_refused)
+{
+	char text[WS_VERSION_MAX + 2];
+	struct ws_err err = WS_ERR_INIT;
+	(void)state;
+	memset(text, '7', sizeof text);
+	text[WS_VERSION_MAX + 1] = 0;
+	assert_fails(ws_endpoint_check_version(text, &err), &err, WS_EUSAGE,
+	             "it is longer than 127 bytes");
+	text[WS_VERSION_MAX] = 0;
+	assert_int_equal(ws_endpoint_check_version(text, &err), 0);
+	struct ws_endpoint_info info;
+	assert_true(WS_VERSION_MAX < sizeof info.weight_version);
+	assert_fails(ws_endpoint_check_version("caf\xe9", &err), &err, WS_EUSAGE,
+	             "{weight_version} 'caf?': it is not UTF-8");
+	assert_int_equal(ws_endpoint_check_version("caf\xc3\xa9", &err), 0);
+}
+
 TEST(versions_that_are_integers_have_an_order)
 {
 	static const struct { const char *version, *than; bool older; } rows[] = {

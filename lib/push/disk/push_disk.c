@@ -24,6 +24,7 @@
 #include "name_index.h"
 #include "plan_files.h"
 #include "wsync/tool/memory.h"
+#include "wsync/tool/str.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -176,7 +177,7 @@ static int plan_source(struct ws_push *p, struct push_disk *d, struct ws_err *er
 	if (!d->path)
 		return ws_err_errno(err, "%s", p->from.source->paths[0]);
 	d->model_path = strdup(p->opts.disk_path ? p->opts.disk_path : d->path);
-	return d->model_path ? 0 : ws_oom(err);
+	return d->model_path ? ws_check_utf8(d->model_path, "the source", err) : ws_oom(err);
 }
 
 char *push_disk_absolute(const char *path, const char *what, struct ws_err *err)
