@@ -231,7 +231,8 @@ int ws_endpoint_flush(const struct ws_call *to, ws_deadline patience,
  * (no version) is fine. */
 enum { WS_VERSION_MAX = 127 };
 int ws_endpoint_check_version(const char *version, struct ws_err *err);
-/* True if both are integers without a sign, and version is the smaller one. */
+/* True if both are integers, and version is the smaller one: decimal digits, however many, perhaps
+ * after a sign. Zeros before them and blanks around them do not count. */
 bool ws_endpoint_is_older(const char *version, const char *than);
 /* Sets only the label; does not touch requests in flight. */
 int ws_endpoint_set_version(const struct ws_call *to, const char *version,

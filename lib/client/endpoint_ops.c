@@ -76,19 +76,34 @@ int ws_endpoint_check_version(const char *version, struct ws_err *err)
 	return ws_err_hint(err, "is a variable of the shell not set?");
 }
 
-static const char *without_zeros(const char *digits)
+struct integer {
+	bool negative;
+	const char *digits; /* without zeros before them; none: 0 */
+	size_t n;
+};
+
+/* Decimal digits, however many, perhaps after a sign; blanks around them do not count. */
+static bool read_integer(const char *text, struct integer *out)
 {
-	return digits + strspn(digits, "0");
+	text += strspn(text, " ");
+	out->negative = *text == '-';
+	text += *text == '-' || *text == '+';
+	const size_t n = strspn(text, "0123456789"), zeros = strspn(text, "0");
+	out->digits = text + zeros;
+	out->n = n - zeros;
+	out->negative = out->negative && out->n;
+	return n && !text[n + strspn(text + n, " ")];
 }
 
 bool ws_endpoint_is_older(const char *version, const char *than)
 {
-	static const char digits[] = "0123456789";
-	if (!*version || !*than || version[strspn(version, digits)] || than[strspn(than, digits)])
+	struct integer a, b;
+	if (!read_integer(version, &a) || !read_integer(than, &b))
 		return false;
-	const char *a = without_zeros(version), *b = without_zeros(than);
-	const size_t n = strlen(a), m = strlen(b);
-	return n < m || (n == m && strcmp(a, b) < 0);
+	if (a.negative != b.negative)
+		return a.negative;
+	const int larger = a.n != b.n ? (a.n > b.n) - (a.n < b.n) : memcmp(a.digits, b.digits, a.n);
+	return a.negative ? larger > 0 : larger < 0;
 }
 
 int ws_endpoint_set_version(const struct ws_call *to, const char *version,

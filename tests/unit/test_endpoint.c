@@ -818,7 +818,15 @@ TEST(versions_that_are_integers_have_an_order)
 		{ "1", "57", true }, { "57", "1", false }, { "57", "57", false },
 		{ "9", "10", true }, { "007", "7", false }, { "007", "8", true },
 		{ "0", "000", false }, { "step-1", "2", false }, { "1", "default", false },
-		{ "", "2", false }, { "1", "", false }, { "-1", "2", false }, { "1.0", "2", false },
+		{ "", "2", false }, { "1", "", false }, { "-1", "2", true }, { "1.0", "2", false },
+		{ "-1", "-2", false }, { "-2", "-1", true }, { "-10", "-9", true },
+		{ "2", "-1", false },  { "-0", "0", false }, { "0", "-0", false },
+		{ "+9", "10", true },  { "8", "+9", true },  { " 9", "10", true },
+		{ "9 ", " +010 ", true }, { "09", "9", false }, { "9", "09", false },
+		{ "+-9", "10", false }, { "+ 9", "10", false }, { "-", "10", false },
+		{ "9 1", "10", false }, { " ", "10", false }, { "\xd9\xa3", "10", false },
+		{ "0x9", "10", false }, { "9e0", "10", false }, { "1_0", "99", false },
+		{ "-99999999999999999999", "-99999999999999999998", true },
 		{ "99999999999999999999", "100000000000000000000", true },
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
