@@ -221,6 +221,9 @@ static int plan_written(struct ws_push *p, struct push_disk *d, struct ws_err *e
 	d->bytes = ws_plan_files_bytes(p->from.plan);
 	if (!d->path)
 		return ws_oom(err);
+	if (push_disk_check_config(p, err) ||
+	    (!p->opts.disk_path && ws_check_utf8(d->path, "{disk_dir}", err)))
+		return -1;
 	return ws_disk_room(d->dir, d->bytes, err);
 }
 

@@ -35,6 +35,8 @@ char *push_disk_absolute(const char *path, const char *what, struct ws_err *err)
 int push_disk_split(struct push_disk *d, struct ws_err *err);
 /* Frees p->own. Also removes a checkpoint that was written and not published. */
 void push_disk_forget(struct ws_push *p, bool ended);
+/* Before anything is written: may the source's config.json be copied? */
+int push_disk_check_config(const struct ws_push *p, struct ws_err *err);
 /* Writes the plan into the directory. */
 int push_disk_write(struct ws_push *p, struct ws_err *err);
 
