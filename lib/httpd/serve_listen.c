@@ -4,6 +4,7 @@
 #include "sock.h"
 #include "wsync/tool/str.h"
 
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -41,6 +42,21 @@ int ws_serve_listen(const char *host, uint16_t *port, char url[WS_SERVE_URL], st
 	snprintf(url, WS_SERVE_URL, strchr(host, ':') ? "http://[%s]:%u" : "http://%s:%u", host,
 	         (unsigned)found);
 	return fd;
+}
+
+bool ws_serve_is_loopback(int fd)
+{
+	struct sockaddr_storage a = { .ss_family = AF_UNSPEC };
+	const struct sockaddr_in *v4 = (const void *)&a;
+	const struct in6_addr *v6 = &((const struct sockaddr_in6 *)(const void *)&a)->sin6_addr;
+	socklen_t len = sizeof a;
+	if (getsockname(fd, (struct sockaddr *)&a, &len))
+		return false;
+	if (a.ss_family == AF_INET)
+		return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+	return a.ss_family == AF_INET6 &&
+	       (IN6_IS_ADDR_LOOPBACK(v6) ||
+	        (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == IN_LOOPBACKNET));
 }
 
 /* Takes the same time wherever the first difference is. */
