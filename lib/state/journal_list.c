@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,16 +40,19 @@ static bool is_record(const char *name)
 	return name[0] != '.' && n > 5 && strcmp(name + n - 5, ".json") == 0;
 }
 
-/* Removes a temporary file of ws_file_replace, PID-XXXXXXXX.json.XXXXXX, that is a day old: its
- * process died before the rename. */
+/* Removes a temporary file of ws_file_replace, PID-XXXXXXXX.json.XXXXXX: its process died before
+ * the rename, which takes less than ten minutes. A process of another machine or container may have
+ * the number of a live one here: then the file goes when it is a day old. */
 static void drop_leftover(int dir, const char *name)
 {
 	struct stat st;
 	const char *json = strstr(name, ".json.");
+	const long pid = strtol(name, NULL, 10);
+	const bool dead = pid > 0 && kill((pid_t)pid, 0) && errno == ESRCH;
 	if (!json || strlen(json) != sizeof ".json.XXXXXX" - 1 || name[0] == '.')
 		return;
 	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
-	    st.st_mtime < time(NULL) - 24 * 3600)
+	    st.st_mtime < time(NULL) - (dead ? 600 : 24 * 3600))
 		(void)unlinkat(dir, name, 0);
 }
 

@@ -632,18 +632,32 @@ SCRATCH_TEST(what_others_can_write_is_not_believed)
 SCRATCH_TEST(halves_of_files_go_when_they_are_old)
 {
 	struct ws_journal_list list;
-	const struct timespec old[2] = { { .tv_sec = time(NULL) - 90000 },
-		                         { .tv_sec = time(NULL) - 90000 } };
-	static const char *const names[] = { "state/pushes/1-0.json.AbCd12",
-		                             "state/pushes/2-0.json.AbCd12" };
+	const pid_t dead = fork();
+	if (dead == 0)
+		_exit(0);
+	assert_int_equal(waitpid(dead, NULL, 0), dead);
+	const struct {
+		pid_t pid;
+		int age;
+		bool stays;
+	} files[] = { { getpid(), 0, true },      { getpid(), 80000, true },
+		      { getpid(), 90000, false }, { dead, 60, true },
+		      { dead, 1000, false },      { dead, 90000, false } };
+	char names[6][80];
 	assert_int_equal(ws_file_mkdirs("state/pushes", NULL), 0);
-	for (size_t i = 0; i < 2; i++)
+	for (size_t i = 0; i < 6; i++) {
+		const struct timespec at = { .tv_sec = time(NULL) - files[i].age };
+		const struct timespec both[2] = { at, at };
+		snprintf(names[i], sizeof names[i], "state/pushes/%d-%zu.json.AbCd12",
+		         (int)files[i].pid, i);
 		assert_int_equal(ws_file_replace(names[i], "{", 1, 0600, NULL), 0);
-	assert_int_equal(utimensat(AT_FDCWD, names[0], old, 0), 0);
+		assert_int_equal(utimensat(AT_FDCWD, names[i], both, 0), 0);
+	}
 	assert_int_equal(ws_journal_list("state", &list, NULL), 0);
 	assert_int_equal(list.n, 0);
-	assert_int_equal(access(names[0], F_OK), -1);
-	assert_int_equal(access(names[1], F_OK), 0);
+	for (size_t i = 0; i < 6; i++)
+		if ((access(names[i], F_OK) == 0) != files[i].stays)
+			fail_msg("%s, %d s old", names[i], files[i].age);
 	ws_journal_list_free(&list);
 }
 
