@@ -62,6 +62,8 @@ const char *ui_text(const char *foreign);
 /* A sentence of the library with the options of the programs in place of the fields that it names:
  * "use --pause abort" for "use {pause} abort" (err.h). A sentence that names none is returned. */
 const char *ui_words(const char *sentence);
+/* The same, with these bytes in place of those of ui_words_read; for any thread. */
+const char *ui_words_but(const char *sentence, const char *bytes, size_t n);
 /* The arguments of the program, and a line or request that it reads. If one of them contains a
  * field in braces, that is the user's text and stays unchanged. The pointers are kept. */
 void ui_words_typed(const char *const *words);

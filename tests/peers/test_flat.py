@@ -231,7 +231,8 @@ class Gateway:
         await_true(ready, "the gateway")
 
     def post(self, path, body):
-        request = urllib.request.Request(self.url + path, json.dumps(body).encode())
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"})
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE) as reply:
                 return json.load(reply)
