@@ -164,6 +164,8 @@ int ws_group_join(struct ws_group *g, struct ws_endpoint_call *calls, struct ws_
 	/* If our join failed, a member that refuses may still be in the group: its transfer failed
 	 * when another member disconnected. Members without an answer (http.user is NULL, see
 	 * `answered` in group_together.c) wait for us until the store closes. */
+	if (rc == 0)
+		ws_store_agreed(g->store);
 	for (size_t i = 0; i < g->opts.n_members; i++)
 		g->joined[i] = rc == 0 || (calls[i].http.user && (errs[i].code == WS_EREFUSED ||
 		                                                  may_have_joined(&errs[i])));
@@ -194,6 +196,8 @@ static int join_all(struct ws_group *g, ws_deadline until, struct ws_err *err)
 		                 .what = "joining the group",
 		                 .joining = true };
 	rc = ws_group_together(&w, err);
+	if (rc == 0)
+		ws_store_agreed(g->store);
 	for (size_t i = 0; i < n; i++) {
 		g->joined[i] = calls[i].http.user && may_have_joined(&errs[i]);
 		g->opts.members[i].late =
