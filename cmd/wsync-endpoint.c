@@ -316,6 +316,7 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 		.complete_ns = cfg.complete_ns,
 		.slow_ns = cfg.slow_ns,
 		.log = &ui->log,
+		.cancel = &run_cancel,
 		.warn = say_warning,
 		.die = cfg.restart ? NULL : die,
 		.crash = crash,

@@ -146,6 +146,7 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 		.hosts = cfg.hosts.items,
 		.n_hosts = cfg.hosts.n,
 		.log = &ui->log,
+		.cancel = &run_cancel,
 		.reads = ui_words_read,
 		.words = ui_words_but,
 	};

@@ -393,7 +393,7 @@ int ws_gateway_start(const struct ws_gateway_opts *opts, struct ws_gateway **out
 	if (ws_metrics_open(&g->metrics, err) || ws_cancel_init(&g->stop, err) ||
 	    ws_serve_parse_listen(opts->listen, g->host, &g->port,
 	                          err) ||
-	    (fd = ws_serve_listen(g->host, &g->port, g->url, err)) < 0)
+	    (fd = ws_serve_listen(g->host, &g->port, opts->cancel, g->url, err)) < 0)
 		goto fail;
 	if (!opts->api_key && !ws_serve_is_loopback(fd)) {
 		close(fd);

@@ -39,6 +39,7 @@ struct ws_gateway_opts {
 	 * WS_EV_RESULT. */
 	struct ws_push_opts push;
 	const struct ws_log *log;
+	const struct ws_cancel *cancel; /* ends the look-up of the name in `listen` */
 	/* Called with the body of a request when its push begins, and with "" when the push has
 	 * ended: events between them may quote the body. */
 	void (*reads)(const char *body, size_t n);

@@ -173,7 +173,8 @@ static void warn_when_open(const struct ws_serve *s, const struct ws_serve_opts 
 {
 	bool loopback = false;
 	const bool known = !ws_host_is_wildcard(s->host) &&
-	                   ws_host_is_loopback(s->host, &loopback, NULL) == 0;
+	                   ws_host_is_loopback(s->host, ws_deadline_in(WS_NS_PER_S), o->cancel,
+	                                       &loopback, NULL) == 0;
 	if (!s->api_key && !(known && loopback))
 		warn(o, "any client of this address can make the endpoint connect anywhere: "
 		        "set a key with {api_key_file}");
@@ -194,7 +195,7 @@ int ws_serve_start(const struct ws_serve_opts *opts, struct ws_serve **out, stru
 	struct ws_serve *s = NULL;
 	if (ws_serve_new(opts, &s, err))
 		return -1;
-	const int fd = ws_serve_listen(s->host, &s->port, s->url, err);
+	const int fd = ws_serve_listen(s->host, &s->port, opts->cancel, s->url, err);
 	if (fd < 0)
 		goto fail;
 	warn_when_open(s, opts);

@@ -9,6 +9,7 @@
 #define WS_HTTPD_SERVE_HTTP_H
 
 #include "wsync/tool/buf.h"
+#include "wsync/cancel.h"
 #include "wsync/err.h"
 #include "wsync/tool/json_read.h"
 
@@ -46,7 +47,8 @@ enum { WS_SERVE_HOST = 256, WS_SERVE_URL = 320 };
 int ws_serve_parse_listen(const char *text, char host[WS_SERVE_HOST], uint16_t *port,
                           struct ws_err *err);
 /* Listens on host and *port; port 0 is replaced by a free port. Returns the socket, or -1. */
-int ws_serve_listen(const char *host, uint16_t *port, char url[WS_SERVE_URL], struct ws_err *err);
+int ws_serve_listen(const char *host, uint16_t *port, const struct ws_cancel *cancel,
+                    char url[WS_SERVE_URL], struct ws_err *err);
 bool ws_serve_is_loopback(int fd); /* is the socket bound to an address of loopback? */
 /* Does the request have "Authorization: Bearer KEY", or (with x_api_key) KEY as x-api-key? */
 bool ws_serve_has_key(const struct ws_serve_request *rq, const char *key, bool x_api_key);

@@ -32,10 +32,12 @@ int ws_serve_parse_listen(const char *text, char host[WS_SERVE_HOST], uint16_t *
 	return 0;
 }
 
-int ws_serve_listen(const char *host, uint16_t *port, char url[WS_SERVE_URL], struct ws_err *err)
+int ws_serve_listen(const char *host, uint16_t *port, const struct ws_cancel *cancel,
+                    char url[WS_SERVE_URL], struct ws_err *err)
 {
 	uint16_t found = 0;
-	const int fd = ws_sock_listen(host, *port, &found, err);
+	const ws_deadline until = ws_deadline_in(10 * WS_NS_PER_S);
+	const int fd = ws_sock_listen(host, *port, until, cancel, &found, err);
 	if (fd < 0)
 		return -1;
 	*port = found;

@@ -437,6 +437,26 @@ is it a router or a proxy? use the address of the server itself"
 	expect_journal "$url" 'j["state"]["paused"], j["state"]["groups"]' '(False, [])'
 }
 
+@test "a name server that never answers is waited for as long as the options allow" {
+	endpoint one
+	LD_PRELOAD=$tools/lose_names.so ASAN_OPTIONS=verify_asan_link_order=0 \
+		try wsync-push small.safetensors -e "$url" --master-address silent.test \
+		--init-timeout 100ms --json
+	expect_status 10
+	expect_json 'lines[-1]["error"]["message"], lines[-1]["ns"]["init"] < 9e9' \
+		"(\"resolve host 'silent.test': the deadline passed\", True)"
+}
+
+@test "a signal ends the look-up of a name" {
+	endpoint one
+	LD_PRELOAD=$tools/lose_names.so ASAN_OPTIONS=verify_asan_link_order=0 \
+		start push wsync-push small.safetensors -e "$url" --master-address silent.test
+	eventually requested /server_info 1
+	kill -TERM "$pid"
+	finished push 143
+	err_has "resolve host 'silent.test': cancelled"
+}
+
 @test "a request to continue that is not answered is made again" {
 	endpoint one --fault hang:continue_generation:1
 	try wsync-push small.safetensors -e "$url" --json

@@ -48,7 +48,7 @@ static void start(int64_t read_ns)
 		                                  .handle = handle,
 		                                  .read_ns = read_ns };
 	struct ws_err err = WS_ERR_INIT;
-	const int fd = ws_sock_listen("127.0.0.1", 0, &port, &err);
+	const int fd = ws_sock_listen("127.0.0.1", 0, 0, NULL, &port, &err);
 	if (fd < 0 || ws_serve_http_open(&handler, fd, &http, &err))
 		fail_msg("%s", err.msg);
 }

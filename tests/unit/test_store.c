@@ -337,7 +337,7 @@ static struct ws_store_client *client_of_mute(struct mute *m, pthread_t *t)
 	struct ws_store_client *c = NULL;
 	uint16_t port;
 	ok(ws_cancel_init(m->cancel, &err));
-	m->listener = ws_sock_listen("127.0.0.1", 0, &port, &err);
+	m->listener = ws_sock_listen("127.0.0.1", 0, 0, NULL, &port, &err);
 	assert_true(m->listener >= 0);
 	pthread_create(t, NULL, be_mute, m);
 	const struct ws_store_client_opts opts = { .host = "127.0.0.1", .port = port,

@@ -12,6 +12,7 @@
 #ifndef WSYNC_TOOL_SERVE_H
 #define WSYNC_TOOL_SERVE_H
 
+#include "wsync/cancel.h"
 #include "wsync/err.h"
 #include "wsync/log.h"
 
@@ -103,6 +104,7 @@ struct ws_serve_opts {
 	int64_t ready_ns;         /* for a two-phase receive to begin; 0: 60 s */
 	int64_t complete_ns;      /* and, from the request to complete on, to end; 0: 300 s */
 	const struct ws_log *log; /* borrowed until ws_serve_stop */
+	const struct ws_cancel *cancel; /* ends the look-up of the name in `listen`; may be NULL */
 	void (*warn)(void *ctx, const char *text); /* during ws_serve_start only; may be NULL */
 	void (*die)(void *ctx); /* action of fault "die", from any thread; does not return. NULL:
 	                         * as crash; without that, the fault drops the connection */

@@ -117,10 +117,11 @@ static bool is_loopback(const struct sockaddr *sa)
 	return ntohl(((const struct sockaddr_in *)&ss)->sin_addr.s_addr) >> 24 == 127;
 }
 
-int ws_host_is_loopback(const char *host, bool *loopback, struct ws_err *err)
+int ws_host_is_loopback(const char *host, ws_deadline until, const struct ws_cancel *cancel,
+                        bool *loopback, struct ws_err *err)
 {
 	struct addrinfo *list = NULL;
-	if (ws_host_resolve(host, 0, false, ws_deadline_in(WS_RESOLVE_NS), NULL, &list, err))
+	if (ws_host_resolve(host, 0, false, until, cancel, &list, err))
 		return -1;
 	bool all = list != NULL;
 	for (const struct addrinfo *ai = list; ai; ai = ai->ai_next)
@@ -153,11 +154,12 @@ static bool is_ours(const struct sockaddr *sa, const struct ifaddrs *list)
 	return ours;
 }
 
-int ws_host_is_local(const char *host, bool *local, struct ws_err *err)
+int ws_host_is_local(const char *host, ws_deadline until, const struct ws_cancel *cancel,
+                     bool *local, struct ws_err *err)
 {
 	struct addrinfo *list = NULL;
 	struct ifaddrs *interfaces = NULL;
-	if (ws_host_resolve(host, 0, false, ws_deadline_in(WS_RESOLVE_NS), NULL, &list, err))
+	if (ws_host_resolve(host, 0, false, until, cancel, &list, err))
 		return -1;
 	if (getifaddrs(&interfaces)) {
 		freeaddrinfo(list);
@@ -223,11 +225,12 @@ static int source_address(const struct addrinfo *to, char *dst, size_t n)
 	return 0;
 }
 
-int ws_host_local_toward(const char *host, char *dst, size_t n, struct ws_err *err)
+int ws_host_local_toward(const char *host, ws_deadline until, const struct ws_cancel *cancel,
+                         char *dst, size_t n, struct ws_err *err)
 {
 	struct addrinfo *list = NULL;
 	/* Any port but 0: some kernels refuse to connect to 0. */
-	if (ws_host_resolve(host, 9, false, ws_deadline_in(WS_RESOLVE_NS), NULL, &list, err))
+	if (ws_host_resolve(host, 9, false, until, cancel, &list, err))
 		return -1;
 	int rc = -1;
 	for (const struct addrinfo *ai = list; ai && rc; ai = ai->ai_next)

@@ -225,7 +225,8 @@ static void *serve(void *arg)
 static int open_descriptors(struct ws_store *s, const struct ws_store_opts *opts,
                             struct ws_err *err)
 {
-	s->listener = ws_sock_listen(opts->host, opts->port, &s->port, err);
+	s->listener = ws_sock_listen(opts->host, opts->port, opts->until, opts->cancel, &s->port,
+	                             err);
 	if (s->listener < 0)
 		return ws_err_wrap(err, "store");
 	s->epoll = epoll_create1(EPOLL_CLOEXEC);

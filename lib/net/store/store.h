@@ -29,6 +29,9 @@ struct ws_store; /* opaque; every function may be called from any thread */
 struct ws_store_opts {
 	const char *host;         /* address to listen on */
 	uint16_t port;            /* 0: any */
+	/* both for the look-up if the host is a name; until 0: no time for one */
+	ws_deadline until;
+	const struct ws_cancel *cancel;
 	unsigned world_size;      /* N: at most N-1 members; 0: unlimited */
 	unsigned senders;         /* lower ranks are our own and other senders'; 0: 1 */
 	const char *group;        /* group name G, in the keys of its members; NULL: all are */
