@@ -17,7 +17,7 @@ asked() {
 		if r["method"] == "POST")'
 }
 
-@test "a server that is known by a name of its own loses it, and that is said" {
+@test "an SGLang that is known by a name of its own loses it, and that is said; a vLLM keeps it" {
 	model qwen3
 	endpoint one --model m --served-model-name policy
 	try wsync-push m -e "$url" --backend disk
@@ -25,6 +25,11 @@ asked() {
 	err_has "it serves this model as 'policy' until now, and as the path"
 	try wsync-push m -e "$url" --backend disk
 	err_lacks "as the path"
+	endpoint two --model m --served-model-name policy --lineage vllm-0.33
+	try wsync-push m -e "$url" --backend disk
+	expect_status 0
+	err_lacks "as the path"
+	[ "$(curl -sS "$url/v1/models" | grep -o '"id":"[^"]*"')" = '"id":"policy"' ]
 }
 
 # Names in a directory, hidden ones too.

@@ -263,11 +263,13 @@ static int prepare(struct ws_push *p, struct ws_err *err)
 	return d->path && d->model_path ? 0 : ws_oom(err);
 }
 
-/* SGLang then serves the model under its path (tokenizer_manager.py, 0.4.10 to 0.5.23). */
+/* SGLang then serves the model under its path (tokenizer_manager.py, 0.4.10 to 0.5.23); vLLM keeps
+ * the name. */
 static void warn_of_name(struct ws_push *p, size_t i)
 {
 	const struct ws_endpoint_info *info = &p->to.infos[i];
-	if (info->served_model[0] && strcmp(info->served_model, info->model_path) != 0)
+	if (!push_to_vllm(p, i) && info->served_model[0] &&
+	    strcmp(info->served_model, info->model_path) != 0)
 		push_warn(p, p->to.endpoints[i].url,
 		          "it serves this model as '%s' until now, and as the path of the "
 		          "checkpoint afterwards: clients that send the name may be refused",
