@@ -44,6 +44,7 @@ int opt_usage(const struct opt_program *p, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
+	ws_hide_passwords(text);
 	return complain(p, ws_printable(shown, sizeof shown, text, strlen(text)));
 }
 

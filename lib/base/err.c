@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wsync/err.h"
 
+#include "wsync/tool/str.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,6 +18,7 @@ int ws_err_set(struct ws_err *err, enum ws_code code, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(err->msg, sizeof err->msg, fmt, ap);
 	va_end(ap);
+	ws_hide_passwords(err->msg);
 	return -1;
 }
 
@@ -36,6 +39,7 @@ int ws_err_errno(struct ws_err *err, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(err->msg, sizeof err->msg, fmt, ap);
 	va_end(ap);
+	ws_hide_passwords(err->msg);
 	const size_t used = strlen(err->msg);
 	snprintf(err->msg + used, sizeof err->msg - used, ": %s", strerror(saved));
 	return -1;
@@ -51,6 +55,7 @@ int ws_err_wrap(struct ws_err *err, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(err->msg, sizeof err->msg, fmt, ap);
 	va_end(ap);
+	ws_hide_passwords(err->msg);
 	const size_t used = strlen(err->msg);
 	snprintf(err->msg + used, sizeof err->msg - used, ": %s", old);
 	return -1;
@@ -64,6 +69,7 @@ int ws_err_hint(struct ws_err *err, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(err->hint, sizeof err->hint, fmt, ap);
 	va_end(ap);
+	ws_hide_passwords(err->hint);
 	return -1;
 }
 

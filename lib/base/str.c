@@ -284,3 +284,39 @@ char *ws_printable(char *dst, size_t n, const char *s, size_t len)
 		dst[out] = 0;
 	return dst;
 }
+
+/* The last '@' of a word, or its code in a URL. */
+static char *find_last_at(char *word, size_t n)
+{
+	char *at = memrchr(word, '@', n);
+	for (char *p = word; (p = memmem(p, n - (size_t)(p - word), "%40", 3)); p++)
+		at = !at || p > at ? p : at;
+	return at;
+}
+
+/* What an '@' ends: a word's text behind "://", or behind its first ':'. */
+static char *find_secret(char *word, const char *at)
+{
+	char *scheme = memmem(word, (size_t)(at - word), "://", 3);
+	char *colon = memchr(word, ':', (size_t)(at - word));
+	return scheme ? scheme + 3 : colon ? colon + 1 : NULL;
+}
+
+void ws_hide_passwords(char *text)
+{
+	enum { SHOWN = 3 };
+	for (char *word = text; *word;) {
+		size_t n = strcspn(word, " \t\n'\"<>()");
+		char *at = find_last_at(word, n);
+		char *secret = at ? find_secret(word, at) : NULL;
+		if (secret && secret < at) {
+			const size_t cut = (size_t)(at - secret);
+			const size_t shown = cut < SHOWN ? cut : SHOWN;
+			memset(secret, '*', shown);
+			memmove(secret + shown, at, strlen(at) + 1);
+			n -= cut - shown;
+		}
+		word += n;
+		word += *word != '\0';
+	}
+}

@@ -21,10 +21,27 @@ struct parts {
 	int path_len;        /* without trailing slashes */
 };
 
+/* Finds the last '@', or its code in a URL. NULL: there is none. */
+static const char *find_last_at(const char *text)
+{
+	const char *at = strrchr(text, '@');
+	for (const char *p = text; (p = strstr(p, "%40")); p++)
+		at = !at || p > at ? p : at;
+	return at;
+}
+
+/* Quotes the text without a user, a password, a query and a fragment, which may hold secrets. */
 static int refuse_url(struct ws_err *err, const char *text, const char *why)
 {
-	char shown[200];
-	ws_printable(shown, sizeof shown, text, strlen(text));
+	char shown[200], hidden[WS_URL_MAX + 8];
+	const size_t query = strcspn(text, "?#");
+	const char *scheme = strstr(text, "://"), *at = find_last_at(text);
+	const char *user = scheme ? scheme + 3 : text;
+	/* With both, either may contain the sign of the other. */
+	const char *rest = at && text[query] ? "" : at && at > user ? at : user;
+	snprintf(hidden, sizeof hidden, "%.*s%s%.*s%s", (int)(user - text), text, at ? "***" : "",
+	         (int)strcspn(rest, "?#"), rest, !at && text[query] ? "***" : "");
+	ws_printable(shown, sizeof shown, hidden, strlen(hidden));
 	return ws_err_set(err, WS_EUSAGE, "endpoint '%s': %s", shown, why);
 }
 
@@ -147,6 +164,9 @@ static void canonical_address(struct parts *p)
 {
 	struct in_addr v4;
 	struct in6_addr v6;
+	const size_t n = strlen(p->host);
+	if (!p->v6 && n > 1 && p->host[n - 1] == '.') /* the root of names */
+		p->host[n - 1] = '\0';
 	if (!p->v6 && inet_aton(p->host, &v4)) {
 		if (v4.s_addr == htonl(INADDR_ANY))
 			v4.s_addr = htonl(INADDR_LOOPBACK);

@@ -27,6 +27,33 @@ TEST(addresses_have_one_form)
 	}
 }
 
+TEST(what_may_be_secret_is_not_quoted)
+{
+	static const struct { const char *text, *shown; } cases[] = {
+		{ "http://user:SECRET@gpu7:1", "'http://***@gpu7:1'" },
+		{ "https://SECRET@gpu7", "'https://***@gpu7'" },
+		{ "user:SECRET@gpu7:1", "'***@gpu7:1'" },
+		{ "http://user:SE@CRET@gpu7:1", "'http://***@gpu7:1'" },
+		{ "http://user:SE/CRET@gpu7:1", "'http://***@gpu7:1'" },
+		{ "http://us er:SECRET@gpu7:1", "'http://***@gpu7:1'" },
+		{ "ftp://user:SECRET@gpu7:1", "'ftp://***@gpu7:1'" },
+		{ "http://user:SECRET%40gpu7:1", "'http://***%40gpu7:1'" },
+		{ "http://user:SE?CRET@gpu7:1", "'http://***'" },
+		{ "http://gpu7:1/?mail=a@b&key=SECRET", "'http://***'" },
+		{ "http://gpu7:1/?key=SECRET", "'http://gpu7:1/***'" },
+		{ "http://gpu7:1/#SECRET", "'http://gpu7:1/***'" },
+		{ "gpu7:1?key=SECRET", "'gpu7:1***'" },
+		{ "http://gpu 7:1", "'http://gpu 7:1'" },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		char url[WS_URL_MAX];
+		struct ws_err err = WS_ERR_INIT;
+		assert_int_equal(ws_endpoint_normalize(cases[i].text, url, sizeof url, &err), -1);
+		if (!strstr(err.msg, cases[i].shown) || strstr(err.msg, "SECRET"))
+			fail_msg("'%s': %s", cases[i].text, err.msg);
+	}
+}
+
 TEST(what_is_no_address_is_refused_with_a_reason)
 {
 	static const struct { const char *text, *why; } bad[] = {

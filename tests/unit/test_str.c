@@ -220,4 +220,23 @@ TEST(deadlines_saturate)
 	assert_true(ms > 1 && ms <= 1000);
 }
 
+TEST(passwords_are_hidden_in_messages)
+{
+	static const struct { const char *text, *shown; } cases[] = {
+		{ "open http://user:SECRET@h:1: no such file", "open http://***@h:1: no such file" },
+		{ "'https://TOKEN@h' and 'u:pw@h'", "'https://***@h' and 'u:**@h'" },
+		{ "http://a:b@c@h", "http://***@h" },
+		{ "http://a:b%40h", "http://***%40h" },
+		{ "http://u@h", "http://*@h" },
+		{ "mail a@b, at 10.0.0.1:80", "mail a@b, at 10.0.0.1:80" },
+		{ "u:@h ://@h @ :", "u:@h ://@h @ :" },
+		{ "", "" },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct ws_err err = WS_ERR_INIT;
+		ws_err_set(&err, WS_EUSAGE, "%s", cases[i].text);
+		assert_string_equal(err.msg, cases[i].shown);
+	}
+}
+
 RUN_TESTS(NULL, NULL)

@@ -56,6 +56,9 @@ int ws_check_label(const char *text, const char *what, size_t most, struct ws_er
 /* Copies at most n-1 bytes of s with invalid UTF-8 and the characters that are not shown replaced
  * by '?', so that foreign text can be quoted on a terminal. Returns dst. */
 char *ws_printable(char *dst, size_t n, const char *s, size_t len);
+/* Puts asterisks in the place of the user and password of "http://user:password@host", and of the
+ * password of "user:password@host": messages quote arguments. */
+void ws_hide_passwords(char *text);
 
 #ifdef __cplusplus
 }
