@@ -58,8 +58,12 @@ int ws_host_is_local(const char *host, ws_deadline until, const struct ws_cancel
 /* Writes the name of the interface that has this address, a literal; "" for loopback and for an
  * address of no interface. */
 void ws_host_interface(const char *literal, char *name, size_t n);
-/* True for "", "0.0.0.0", "::" and "[::]": they bind everywhere and mean nothing to a remote
- * peer. */
+/* True if host is this machine as far as that shows without a look-up: an address of its
+ * interfaces or of loopback in any notation, one that stands for all of them (connecting to it
+ * reaches this machine), localhost, or the machine's own name. */
+bool ws_host_is_here(const char *host);
+/* True for "", "*" and the addresses 0.0.0.0 and :: in any notation: they bind everywhere and mean
+ * nothing to a remote peer. */
 bool ws_host_is_wildcard(const char *host);
 /* The address this machine would use to talk to host, as a literal (no packet is sent). */
 int ws_host_local_toward(const char *host, ws_deadline until, const struct ws_cancel *cancel,
@@ -72,6 +76,8 @@ int ws_host_local_toward(const char *host, ws_deadline until, const struct ws_ca
 int ws_host_resolve(const char *host, uint16_t port, bool passive, ws_deadline until,
                     const struct ws_cancel *cancel, struct addrinfo **out, struct ws_err *err);
 
+/* True for localhost and the names below it, RFC 6761. */
+bool ws_host_is_localhost(const char *name);
 /* Stores getaddrinfo's result in *rc, with errno. -1: no result in time, cancelled, or no thread
  * for the look-up. */
 int ws_host_lookup(const char *name, const char *service, const struct addrinfo *hints,

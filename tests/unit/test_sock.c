@@ -287,7 +287,37 @@ TEST(loopback_and_wildcard_hosts_are_recognised)
 	assert_true(ws_host_is_wildcard(""));
 	assert_true(ws_host_is_wildcard("0.0.0.0"));
 	assert_true(ws_host_is_wildcard("[::]"));
+	static const char *const any[] = { "::", "*", "0", "0x0", "0.0", "[::0]", "0:0:0:0:0:0:0:0",
+		                           "::ffff:0.0.0.0" };
+	for (size_t i = 0; i < sizeof any / sizeof any[0]; i++)
+		assert_true(ws_host_is_wildcard(any[i]));
 	assert_false(ws_host_is_wildcard("127.0.0.1"));
+	assert_false(ws_host_is_wildcard("gpu7"));
+}
+
+TEST(this_machine_is_known_without_a_look_up)
+{
+	static const char *const here[] = {
+		"127.0.0.1", "127.1", "127.3.2.1", "0x7f000001", "2130706433", "017700000001", "0",
+		"0.0.0.0", "::", "[::]", "::1", "[::1]", "0:0:0:0:0:0:0:1", "::ffff:127.0.0.1",
+		"[::ffff:7f00:1]", "localhost", "LOCALHOST", "localhost.", "a.LocalHost."
+	};
+	static const char *const elsewhere[] = {
+		"", ".", "192.0.2.1", "128.1", "2001:db8::1", "::ffff:10.0.0.1", "localhost.example",
+		"notlocalhost", "silent.invalid", "localhost..", "127.0.0.1.example"
+	};
+	char own[256], toward[64];
+	struct ws_err err;
+	for (size_t i = 0; i < sizeof here / sizeof here[0]; i++)
+		if (!ws_host_is_here(here[i]))
+			fail_msg("'%s' is not here", here[i]);
+	for (size_t i = 0; i < sizeof elsewhere / sizeof elsewhere[0]; i++)
+		if (ws_host_is_here(elsewhere[i]))
+			fail_msg("'%s' is here", elsewhere[i]);
+	assert_int_equal(gethostname(own, sizeof own), 0);
+	assert_true(ws_host_is_here(own));
+	if (ws_host_local_toward("192.0.2.1", soon(), NULL, toward, sizeof toward, &err) == 0)
+		assert_true(ws_host_is_here(toward));
 }
 
 TEST(addresses_of_this_machine_are_recognised)

@@ -4,7 +4,7 @@
  *
  * A ws_http belongs to one thread. Only http and https; https verifies certificates; redirects
  * are not followed (a redirected POST is not the request that was made); a POST is never sent
- * twice, even if a kept-alive connection is dead; no proxy for loopback addresses. */
+ * twice, even if a kept-alive connection is dead; no proxy for this machine's addresses. */
 #ifndef WS_NET_HTTP_H
 #define WS_NET_HTTP_H
 

@@ -12,9 +12,9 @@
 #include "http_core.h"
 
 #include "file.h"
+#include "sock.h"
 #include "wsync/version.h"
 
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,29 +164,29 @@ static size_t give_body(char *dst, size_t size, size_t n, void *user)
 	return take;
 }
 
-/* Checks the text only: resolving a name could block. */
-static bool names_loopback(const char *url)
+/* The proxies of the environment are for other machines. */
+static bool names_this_machine(const char *url)
 {
 	const char *host = strstr(url, "://");
 	host = host ? host + 3 : url;
 	char name[256];
-	const bool bracket = *host == '[';
-	host += bracket;
-	const size_t n = strcspn(host, bracket ? "]" : ":/?#");
+	const size_t n = *host == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/?#");
 	if (n >= sizeof name)
 		return false;
 	memcpy(name, host, n);
 	name[n] = '\0';
-	struct in_addr v4;
-	struct in6_addr v6;
-	if (inet_pton(AF_INET, name, &v4) == 1)
-		return ntohl(v4.s_addr) >> 24 == 127;
-	if (inet_pton(AF_INET6, name, &v6) == 1)
-		return IN6_IS_ADDR_LOOPBACK(&v6) ||
-		       (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
-	const char *localhost = "localhost";
-	const size_t m = strlen(localhost);
-	return n >= m && !strcasecmp(name + n - m, localhost) && (n == m || name[n - m - 1] == '.');
+	return ws_host_is_here(name);
+}
+
+/* Asking for this machine's addresses takes time, so only if the answer matters. */
+static bool has_proxy(void)
+{
+	static const char *const names[] = { "http_proxy", "https_proxy", "HTTPS_PROXY",
+		                             "all_proxy", "ALL_PROXY" };
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		if (getenv(names[i]))
+			return true;
+	return false;
 }
 
 unsigned ws_http_assumed_port(const char *url)
@@ -237,7 +237,7 @@ static void set_limits(const struct ws_http *h, CURL *easy, const struct ws_http
 	} else if (h->ca_system) {
 		curl_easy_setopt(easy, CURLOPT_CAINFO, h->ca_system);
 	}
-	if (names_loopback(call->url))
+	if (has_proxy() && names_this_machine(call->url))
 		curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
 }
 

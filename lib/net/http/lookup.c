@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -31,7 +30,7 @@ struct lookup {
 static void resolve(struct lookup *l)
 {
 	l->rc = getaddrinfo(l->name[0] ? l->name : NULL, l->service, &l->hints, &l->list);
-	if (l->rc && strcasecmp(l->name, "localhost") == 0) {
+	if (l->rc && ws_host_is_localhost(l->name)) {
 		l->hints.ai_family = AF_INET;
 		l->rc = getaddrinfo("127.0.0.1", l->service, &l->hints, &l->list);
 	}
