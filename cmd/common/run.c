@@ -269,6 +269,11 @@ const char *run_api_key_file(const char *given)
 	return given_or(given, "WSYNC_API_KEY_FILE");
 }
 
+const char *run_admin_api_key_file(const char *given)
+{
+	return given_or(given, "WSYNC_ADMIN_API_KEY_FILE");
+}
+
 const char *run_ca_file(const char *given)
 {
 	return given_or(given, "WSYNC_CA_FILE");

@@ -5,6 +5,7 @@
 
 #include "wsync/registry.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -42,12 +43,37 @@ int targets_read_file(const char *path, char **key, struct ui *ui, struct ws_err
 	return 0;
 }
 
+static void free_key(char *key)
+{
+	if (key)
+		explicit_bzero(key, strlen(key));
+	free(key);
+}
+
+/* Makes both keys one text, as ws_client_opts wants them. Frees `admin`. */
+static int add_admin(struct targets *t, char *admin, struct ws_err *err)
+{
+	char *both = NULL;
+	const int n = asprintf(&both, "%s\n%s", t->api_key ? t->api_key : "", admin);
+	free_key(admin);
+	if (n < 0)
+		return ws_oom(err);
+	free_key(t->api_key);
+	t->api_key = both;
+	return 0;
+}
+
 int targets_read_key(struct targets *t, const struct opt_common *common, struct ui *ui,
                      struct ws_err *err)
 {
 	const char *path = run_api_key_file(common->api_key_file);
+	const char *admin_path = run_admin_api_key_file(common->admin_api_key_file);
+	char *admin = NULL;
 	t->ca_file = run_ca_file(common->ca_file);
-	return path ? targets_read_file(path, &t->api_key, ui, err) : 0;
+	if ((path && targets_read_file(path, &t->api_key, ui, err)) ||
+	    (admin_path && targets_read_file(admin_path, &admin, ui, err)))
+		return -1;
+	return admin ? add_admin(t, admin, err) : 0;
 }
 
 /* path: of the registry that lists them; NULL: they were typed. */
@@ -166,7 +192,7 @@ void targets_free(struct targets *t)
 	for (size_t i = 0; i < t->n; i++)
 		free((void *)(uintptr_t)t->urls[i]);
 	free(t->urls);
-	free(t->api_key);
+	free_key(t->api_key);
 	free(t->infos);
 	free(t->errs);
 	*t = (struct targets){ 0 };

@@ -11,6 +11,7 @@ static const struct {
 	const char *field, *option;
 } renamed[] = {
 	{ "adapter_partial", "lora-partial" }, { "adapters", "lora" },
+	{ "admin_api_key", "admin-api-key-file" },
 	{ "api_key", "api-key-file" },         { "bucket_ns", "bucket-timeout" },
 	{ "canaries", "canary" },              { "connect_ns", "connect-timeout" },
 	{ "endpoints", "endpoint" },           { "format", "load-format" },

@@ -51,7 +51,9 @@ struct ws_http; /* kept-alive connections to any number of endpoints; belongs to
 #define WS_ENDPOINT_CONNECT_NS (10 * WS_NS_PER_S)
 
 struct ws_client_opts {
-	const char *api_key;      /* sent as "Authorization: Bearer ..."; NULL: none; copied */
+	/* sent as "Authorization: Bearer ..."; "KEY\nADMIN_KEY": the second on the routes for which
+	 * SGLang wants its --admin-api-key, each may be empty; NULL: none; copied */
+	const char *api_key;
 	/* certificates (PEM) to trust; NULL: the system's; copied */
 	const char *ca_file;
 	int64_t connect_ns;       /* 0: WS_ENDPOINT_CONNECT_NS */

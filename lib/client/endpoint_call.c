@@ -18,6 +18,23 @@ enum { WORDS_MAX = 256 };
 
 /* ---- requests ---- */
 
+/* SGLang with --admin-api-key takes that key alone on every route that changes the server, and on
+ * those that tell its weights (sglang/srt/utils/auth.py since 0.5.8: ADMIN_OPTIONAL, ADMIN_FORCE).
+ * The routes here take the key of --api-key: its NORMAL ones, which need none without that. */
+static bool wants_admin(const char *path)
+{
+	static const char *const normal[] = {
+		"/health", "/ready", "/metrics", "/v1/", "/generate", "/model_info",
+		"/get_model_info", "/server_info", "/get_server_info", "/weight_version",
+		"/get_weight_version", "/get_load", "/open_session", "/close_session",
+		"/openapi.json", "/version", "/wsync/",
+	};
+	for (size_t i = 0; i < sizeof normal / sizeof normal[0]; i++)
+		if (strncmp(path, normal[i], strlen(normal[i])) == 0)
+			return false;
+	return true;
+}
+
 int ws_endpoint_prepare(struct ws_endpoint_call *call, const char *url, const char *method,
                         const char *path, const struct ws_buf *body, ws_deadline until,
                         struct ws_err *err)
@@ -30,6 +47,7 @@ int ws_endpoint_prepare(struct ws_endpoint_call *call, const char *url, const ch
 	call->base_len = strlen(url);
 	snprintf(call->path, sizeof call->path, "%.*s", (int)strcspn(path, "?"), path);
 	call->http.method = method;
+	call->http.admin = wants_admin(call->path);
 	call->http.url = call->url;
 	call->http.body = body && body->len ? body->data : NULL;
 	call->http.body_len = body ? body->len : 0;
@@ -299,8 +317,8 @@ static int refuse_early(const struct ws_endpoint_call *call, struct ws_err *err)
 static void hint_at(long status, struct ws_err *err)
 {
 	if (status == 401 || status == 403)
-		ws_err_hint(err, "the server wants its API key (the admin key, where it has one): "
-		                 "give it with {api_key}");
+		ws_err_hint(err, "the server wants its API key: give it with {api_key}, and the key "
+		                 "of its --admin-api-key with {admin_api_key}");
 	else if (status == 404)
 		ws_err_hint(err, "this server, or its version, cannot do that");
 	else if (status == 502 || status == 504)

@@ -72,6 +72,7 @@ static int copy_texts(struct ws_serve *s, const struct ws_serve_opts *o, struct 
 	/* Only the copies are used from here on: the caller may free its strings. */
 	s->opts.listen = s->opts.model = s->opts.model_path = s->opts.served_model_name = NULL;
 	s->opts.dtype = s->opts.quantization = s->opts.api_key_file = NULL;
+	s->opts.admin_api_key_file = NULL;
 	s->opts.faults = NULL;
 	s->opts.nccl_library = s->opts.nccl_from = NULL;
 	return 0;
@@ -100,16 +101,35 @@ static void warn(const struct ws_serve_opts *o, const char *text)
 		o->warn(o->ctx, text);
 }
 
-static int read_key(struct ws_serve *s, const struct ws_serve_opts *o, struct ws_err *err)
+static void free_key(char *key)
+{
+	if (key)
+		explicit_bzero(key, strlen(key));
+	free(key);
+}
+
+static int read_key(const char *path, char **key, const struct ws_serve_opts *o,
+                    struct ws_err *err)
 {
 	bool loose = false;
-	if (!o->api_key_file)
+	if (!path)
 		return 0;
-	if (ws_http_read_key(o->api_key_file, &s->api_key, &loose, err))
+	if (ws_http_read_key(path, key, &loose, err))
 		return -1;
 	if (loose)
 		warn(o, "the file with the API key can be read by other users");
 	return 0;
+}
+
+static int read_keys(struct ws_serve *s, const struct ws_serve_opts *o, struct ws_err *err)
+{
+	if (o->admin_api_key_file && !ws_serve_in(o->lineage, WS_IN_FROM_2026))
+		return ws_err_set(err, WS_EUSAGE, "{admin_api_key}: servers of this family have "
+		                  "no such key");
+	return read_key(o->api_key_file, &s->api_key, o, err) ||
+	                       read_key(o->admin_api_key_file, &s->admin_key, o, err) ?
+	               -1 :
+	               0;
 }
 
 static int init_locks(struct ws_serve *s, struct ws_err *err)
@@ -161,7 +181,7 @@ int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct
 	                          &s->port, err) ||
 	    ws_serve_vllm_open(s, opts, err) || open_model(s, opts, err) ||
 	    copy_texts(s, opts, err) || parse_faults(s, opts, err) ||
-	    read_key(s, opts, err) || ws_serve_gpus_open(s, opts, err)) {
+	    read_keys(s, opts, err) || ws_serve_gpus_open(s, opts, err)) {
 		ws_serve_stop(s);
 		return -1;
 	}
@@ -269,9 +289,8 @@ void ws_serve_stop(struct ws_serve *s)
 	ws_serve_vllm_close(s->vllm);
 	ws_serve_model_close(s->model);
 	ws_serve_journal_fini(&s->journal);
-	if (s->api_key)
-		explicit_bzero(s->api_key, strlen(s->api_key));
-	free(s->api_key);
+	free_key(s->api_key);
+	free_key(s->admin_key);
 	free(s->model_path);
 	free(s->tokenizer_path);
 	free(s->served_model_name);

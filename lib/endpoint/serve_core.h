@@ -79,7 +79,7 @@ struct ws_serve_prompt {
 struct ws_serve {
 	/* its strings are NULL, replaced by the copies below */
 	struct ws_serve_opts opts;
-	char *tokenizer_path, *dtype, *quantization, *api_key;
+	char *tokenizer_path, *dtype, *quantization, *api_key, *admin_key;
 	char url[320];
 	char host[256];
 	uint16_t port;

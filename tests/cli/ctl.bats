@@ -177,6 +177,35 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1],
 	expect_status 3
 }
 
+@test "a server with two keys takes each for its own routes only" {
+	safetensors s.safetensors a:F32:64,32
+	(umask 077 && echo sesame >key && echo alibaba >admin)
+	endpoint one --lineage sglang-2026 --api-key-file key --admin-api-key-file admin
+	try wsync-push s.safetensors -e "$url" --api-key-file key
+	expect_status 5
+	err_has "--admin-api-key-file"
+	try wsync-push s.safetensors -e "$url" --api-key-file admin
+	expect_status 5
+	try wsync-push s.safetensors -e "$url" --api-key-file key --admin-api-key-file admin \
+		--verify hash -vv
+	expect_status 0
+	err_lacks sesame
+	err_lacks alibaba
+	WSYNC_API_KEY_FILE=key WSYNC_ADMIN_API_KEY_FILE=admin try wsync-ctl pause -e "$url"
+	expect_status 0
+	try wsync-ctl resume -e "$url" --admin-api-key-file admin
+	expect_status 0
+	try wsync-push s.safetensors -e "$url" --admin-api-key-file admin
+	expect_status 5
+	endpoint two --lineage sglang-2026 --admin-api-key-file admin
+	try wsync-push s.safetensors -e "$url" --admin-api-key-file admin
+	expect_status 0
+	try wsync-push s.safetensors -e "$url" --api-key-file key
+	expect_status 5
+	try wsync-endpoint --lineage vllm-0.33 --admin-api-key-file admin
+	expect_status 2
+}
+
 @test "an endpoint that is paused, flushed, labelled and resumed tells so in its journal" {
 	start real wsync-endpoint --listen 127.0.0.1:0 --json --tp 2
 	eventually grep -q '"ready"' real.out

@@ -75,7 +75,7 @@ needs_scdoc() {
 	known=$(for p in $(programs); do "$bin/$p" --dump-options | cut -f 1 | sed 's/^/--/'; done)
 	# What servers and other programs understand.
 	known+=$'\n--enable-dp-attention\n--random-seed\n--ipc\n--pid\n--'
-	known+=$'\n--weight-transfer-config\n--worker-extension-cls'
+	known+=$'\n--weight-transfer-config\n--worker-extension-cls\n--admin-api-key'
 	for f in "$repo"/man/*.scd; do
 		said=$(grep -oE -e '--(\[no-\])?[a-z][a-z0-9-]+' "$f" | sed 's/\[no-\]//' | sort -u)
 		unknown=$(grep -vxF -e "$known" <<<"$said" || true)

@@ -92,6 +92,7 @@ struct ws_serve_opts {
 	bool routed_experts;      /* /generate reports the experts of each token on request */
 	unsigned busy;            /* emulated running requests */
 	const char *api_key_file; /* NULL: open to everybody */
+	const char *admin_api_key_file; /* of SGLang's --admin-api-key; NULL: none */
 	const char *model_path;   /* NULL: model, else "wsync-endpoint" */
 	const char *served_model_name; /* NULL: model_path */
 	const char *dtype;        /* NULL: as the model's config says, else "bfloat16" */

@@ -132,14 +132,29 @@ static void answer_fixed(struct ws_serve_reply *rp, unsigned status, const char 
 
 /* ---- the key ---- */
 
+/* SGLang's levels: inference and information take --api-key, if there is one; all other routes
+ * take --admin-api-key alone, if there is one, else --api-key. */
+static const char *key_of(const struct ws_serve *s, const char *path)
+{
+	static const char *const normal[] = { "v1/", "generate", "model_info", "get_model_info",
+		                              "server_info", "get_server_info", "get_weight_version",
+		                              "open_session", "close_session", "openapi.json",
+		                              "wsync/" };
+	for (size_t i = 0; i < sizeof normal / sizeof normal[0]; i++)
+		if (strncmp(path + 1, normal[i], strlen(normal[i])) == 0)
+			return s->api_key;
+	return s->admin_key ? s->admin_key : s->api_key;
+}
+
 bool ws_serve_admit(struct ws_serve *s, const struct ws_serve_request *rq,
                     struct ws_serve_reply *rp)
 {
+	const char *key = key_of(s, rq->path);
 	/* vLLM guards nothing but OpenAI's routes */
-	if (!s->api_key || strncmp(rq->path, "/health", 7) == 0 ||
+	if (!key || strncmp(rq->path, "/health", 7) == 0 ||
 	    (s->vllm && strncmp(rq->path, "/v1", 3) != 0) ||
 	    strcmp(rq->method, "OPTIONS") == 0 ||
-	    ws_serve_has_key(rq, s->api_key, ws_serve_in(s->opts.lineage, WS_HAS_X_API_KEY)))
+	    ws_serve_has_key(rq, key, ws_serve_in(s->opts.lineage, WS_HAS_X_API_KEY)))
 		return true;
 	answer_fixed(rp, 401, "{\"error\":\"Unauthorized\"}");
 	return false;

@@ -25,7 +25,9 @@ struct ws_http; /* opaque */
 enum ws_http_stage { WS_HTTP_CONNECTING, WS_HTTP_SENDING, WS_HTTP_SENT, WS_HTTP_ANSWERING };
 
 struct ws_http_opts {
-	const char *api_key;        /* sent as "Authorization: Bearer ..."; NULL: none; copied */
+	/* sent as "Authorization: Bearer ..."; "KEY\nADMIN_KEY": the second for calls with `admin`,
+	 * each may be empty; NULL: none; copied */
+	const char *api_key;
 	/* PEM file of certificates to trust instead of the system's; NULL: the system's; copied */
 	const char *ca_file;
 	int64_t connect_ns;         /* limit for connecting; 0: 10 s */
@@ -43,6 +45,7 @@ void ws_http_close(struct ws_http *h); /* drops calls in flight; NULL is fine */
 struct ws_http_call {
 	const char *method;   /* "POST"; "GET" and "OPTIONS" have no body; borrowed */
 	const char *url;      /* complete; borrowed */
+	bool admin;           /* the server wants the key of administrators, if it has one */
 	const char *body;     /* JSON text or NULL; borrowed */
 	size_t body_len;
 	ws_deadline until;

@@ -42,19 +42,22 @@ static int add_header(struct curl_slist **list, const char *text, struct ws_err 
 	return 0;
 }
 
-static int add_key(struct ws_http *h, const char *key, struct ws_err *err)
+static int add_key(struct ws_http *h, bool admin, const char *key, size_t n, struct ws_err *err)
 {
-	for (const char *p = key; *p; p++)
-		if ((unsigned char)*p < 0x20 || *p == 0x7f)
+	for (size_t i = 0; i < n; i++)
+		if ((unsigned char)key[i] < 0x20 || key[i] == 0x7f)
 			return ws_err_set(err, WS_EUSAGE, "API key: has control characters");
+	if (!n)
+		return 0;
 	struct ws_buf line;
 	ws_buf_init(&line, 64 * 1024);
-	ws_buf_printf(&line, "Authorization: Bearer %s", key);
+	ws_buf_puts(&line, "Authorization: Bearer ");
+	ws_buf_add(&line, key, n);
 	int rc = ws_buf_check(&line, "API key", err);
 	if (!rc)
-		rc = add_header(&h->headers, line.data, err);
+		rc = add_header(&h->headers[admin], ws_buf_str(&line), err);
 	if (!rc)
-		rc = add_header(&h->plain, line.data, err);
+		rc = add_header(&h->plain[admin], ws_buf_str(&line), err);
 	if (line.data)
 		explicit_bzero(line.data, line.cap);
 	ws_buf_free(&line);
@@ -64,16 +67,24 @@ static int add_key(struct ws_http *h, const char *key, struct ws_err *err)
 int ws_http_make_headers(struct ws_http *h, const char *api_key, struct ws_err *err)
 {
 	/* Without "Expect:" a large body waits for a "100 Continue" that few servers send. */
-	if (add_header(&h->headers, "Content-Type: application/json", err) ||
-	    add_header(&h->headers, "Expect:", err))
-		return -1;
-	return api_key ? add_key(h, api_key, err) : 0;
+	for (int i = 0; i < 2; i++)
+		if (add_header(&h->headers[i], "Content-Type: application/json", err) ||
+		    add_header(&h->headers[i], "Expect:", err))
+			return -1;
+	const char *key = api_key ? api_key : "", *second = strchr(key, '\n');
+	const char *admin = second ? second + 1 : key;
+	return add_key(h, false, key, strcspn(key, "\n"), err) ||
+	                       add_key(h, true, admin, strlen(admin), err) ?
+	               -1 :
+	               0;
 }
 
 void ws_http_free_headers(struct ws_http *h)
 {
-	free_headers(h->headers);
-	free_headers(h->plain);
+	for (int i = 0; i < 2; i++) {
+		free_headers(h->headers[i]);
+		free_headers(h->plain[i]);
+	}
 }
 
 /* ---- trust ---- */
@@ -257,14 +268,14 @@ static void set_request(const struct ws_http *h, CURL *easy, struct ws_http_flig
 	if (strcmp(call->method, "POST")) {
 		if (strcmp(call->method, "GET"))
 			curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, call->method);
-		curl_easy_setopt(easy, CURLOPT_HTTPHEADER, h->plain);
+		curl_easy_setopt(easy, CURLOPT_HTTPHEADER, h->plain[call->admin]);
 		return;
 	}
 	curl_easy_setopt(easy, CURLOPT_POST, 1L);
 	curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body_len);
 	curl_easy_setopt(easy, CURLOPT_READFUNCTION, give_body);
 	curl_easy_setopt(easy, CURLOPT_READDATA, (void *)f);
-	curl_easy_setopt(easy, CURLOPT_HTTPHEADER, h->headers);
+	curl_easy_setopt(easy, CURLOPT_HTTPHEADER, h->headers[call->admin]);
 	/* libcurl allocates this buffer for each request, 64 KiB unless it is told. */
 	if (call->body_len <= SMALL_BODY)
 		curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, (long)SMALL_BODY);
