@@ -317,8 +317,9 @@ static int refuse_early(const struct ws_endpoint_call *call, struct ws_err *err)
 static void hint_at(long status, struct ws_err *err)
 {
 	if (status == 401 || status == 403)
-		ws_err_hint(err, "the server wants its API key: give it with {api_key}, and the key "
-		                 "of its --admin-api-key with {admin_api_key}");
+		ws_err_hint(err,
+		            "the server wants its API key: give it with {api_key}, and its admin "
+		            "key, where it has one, with {admin_api_key}");
 	else if (status == 404)
 		ws_err_hint(err, "this server, or its version, cannot do that");
 	else if (status == 502 || status == 504)

@@ -203,8 +203,9 @@ static void tell_strangers(const struct ws_watchdog *x, struct ws_store *s)
 	struct ws_store_stranger who;
 	char text[256];
 	while (s && x->opts.sink.event && ws_store_stranger(s, &who)) {
-		snprintf(text, sizeof text, "a connection from %s was closed, and had no effect: %s",
-		         who.address, who.why);
+		snprintf(text, sizeof text,
+		         "a connection from %s was closed, and had no effect: %s", who.address,
+		         who.why);
 		const struct ws_event ev = { .type = WS_EV_WARNING,
 			                     .warning = { .url = "", .message = text } };
 		x->opts.sink.event(x->opts.sink.ctx, &ev);

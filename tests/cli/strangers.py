@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """strangers.py PORT [N]: processes that are of no group, at the store at that port. Each sends one
 request that would change something, or N of them something harmless and stay. Ends when the store
-has closed the connections that did something, or has been served after the N."""
+has closed the connections that did something, or stays after the N."""
 import socket
 import struct
 import sys
@@ -34,7 +34,8 @@ def act():
     many = struct.pack("<Q", 1)
     for op, fields in ((1, text("/exception_dump") + text("x")), (1, text("init/") + text("7")),
                        (1, text("/default_pg/0//cpu//0/1") + text("x")),
-                       (1, text("wsync/meeting") + text("x")), (2, text("/k") + text("") + text("x")),
+                       (1, text("wsync/meeting") + text("x")),
+                       (2, text("/k") + text("") + text("x")),
                        (4, text("/k") + one), (8, text("init/")),
                        (9, text("/k") + text("x")), (11, many + text("/k") + text("x")),
                        (14, text("/q") + text("x")), (15, text("/q")), (17, b""),
@@ -56,9 +57,12 @@ def flood(n):
     kinds = (b"", VALIDATE, VALIDATE + b"\x0d\1\0\0\0", VALIDATE + b"\1",
              VALIDATE + b"\4" + text("init/") + struct.pack("<q", 1),
              b"\3" + text("init/") + struct.pack("<q", 1))
-    crowd = [dial(kinds[i % len(kinds)]) for i in range(n)]
-    last = dial(VALIDATE + b"\x0d\1\0\0\0")
-    assert len(last.recv(4)) == 4
+    crowd = []
+    for i in range(n):
+        try:
+            crowd.append(dial(kinds[i % len(kinds)]))
+        except ConnectionError:
+            pass  # closed for a later one, before it sent anything
     return crowd
 
 

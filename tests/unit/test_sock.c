@@ -303,8 +303,9 @@ TEST(this_machine_is_known_without_a_look_up)
 		"[::ffff:7f00:1]", "localhost", "LOCALHOST", "localhost.", "a.LocalHost."
 	};
 	static const char *const elsewhere[] = {
-		"", ".", "192.0.2.1", "128.1", "2001:db8::1", "::ffff:10.0.0.1", "localhost.example",
-		"notlocalhost", "silent.invalid", "localhost..", "127.0.0.1.example"
+		"", ".", "192.0.2.1", "128.1", "2001:db8::1", "::ffff:10.0.0.1",
+		"localhost.example", "notlocalhost", "silent.invalid", "localhost..",
+		"127.0.0.1.example"
 	};
 	char own[256], toward[64];
 	struct ws_err err;

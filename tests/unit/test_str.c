@@ -223,7 +223,7 @@ TEST(deadlines_saturate)
 TEST(passwords_are_hidden_in_messages)
 {
 	static const struct { const char *text, *shown; } cases[] = {
-		{ "open http://user:SECRET@h:1: no such file", "open http://***@h:1: no such file" },
+		{ "open http://user:SECRET@h:1: no file", "open http://***@h:1: no file" },
 		{ "'https://TOKEN@h' and 'u:pw@h'", "'https://***@h' and 'u:**@h'" },
 		{ "http://a:b@c@h", "http://***@h" },
 		{ "http://a:b%40h", "http://***%40h" },

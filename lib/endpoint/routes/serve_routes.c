@@ -136,10 +136,11 @@ static void answer_fixed(struct ws_serve_reply *rp, unsigned status, const char 
  * take --admin-api-key alone, if there is one, else --api-key. */
 static const char *key_of(const struct ws_serve *s, const char *path)
 {
-	static const char *const normal[] = { "v1/", "generate", "model_info", "get_model_info",
-		                              "server_info", "get_server_info", "get_weight_version",
-		                              "open_session", "close_session", "openapi.json",
-		                              "wsync/" };
+	static const char *const normal[] = {
+		"v1/", "generate", "model_info", "get_model_info", "server_info",
+		"get_server_info", "get_weight_version", "open_session", "close_session",
+		"openapi.json", "wsync/",
+	};
 	for (size_t i = 0; i < sizeof normal / sizeof normal[0]; i++)
 		if (strncmp(path + 1, normal[i], strlen(normal[i])) == 0)
 			return s->api_key;

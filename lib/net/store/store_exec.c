@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STRANGER_KEYS = 64 }; /* most keys of one WAIT; a rank waits for one before it sets its own */
+/* Most keys of one WAIT; a rank waits for one before it sets its own. */
+enum { STRANGER_KEYS = 64 };
 
 static struct ws_store_entry *find(const struct ws_store_conn *c, struct ws_bytes key)
 {
