@@ -414,12 +414,19 @@ TEST(strangers_cannot_keep_ranks_out)
 		core.now = 1;
 		rank[0] = peer_of(&core, 'C', "10.0.0.2:1");
 		send_set(rank[0], 'C', "/G/G//cpu//0/1", "blob", 4);
+		for (int n = 0; n < 80; n++, core.now += 500 * WS_NS_PER_MS)
+			arrive_at(acts[i], "10.6.6.6:1");
 		for (int k = 1; k < 3; k++) {
 			for (int n = 0; n < 80; n++)
 				arrive_at(acts[i], "10.6.6.6:1");
-			rank[k] = peer_of(&core, 'C', "10.0.0.2:2");
+			/* Others come before its first bytes are read. */
+			rank[k] = ws_store_conn_open(&core, "10.0.0.2:2");
 			drop_doomed();
-			for (int n = 0; n < 5; n++)
+			for (int n = 0; n < 3; n++)
+				arrive_at(acts[i], "10.6.6.6:1");
+			feed(rank[k], "\x00\xce\xf7\x85\x3c", 5);
+			send_add(rank[k], 'C', "init/", 1);
+			for (int n = 0; n < 2; n++)
 				arrive_at(acts[i], "10.6.6.6:1");
 			send_set(rank[k], 'C', k == 1 ? "/G/G//cpu//0/2" : "/G/G//cpu//0/3", "", 0);
 		}

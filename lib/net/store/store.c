@@ -186,6 +186,7 @@ static void handle(struct ws_store *s, const struct epoll_event *ev, int n, int6
 {
 	/* Accept connections first: a client's second connection explains its first
 	 * (store_watch.c). */
+	s->core.now = now;
 	accept_some(s);
 	for (int i = 0; i < n; i++) {
 		if (ev[i].data.ptr == &s->wake)

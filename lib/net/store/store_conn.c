@@ -18,6 +18,8 @@ enum {
 	SPARE_CONNECTIONS = 256,
 };
 
+static const int64_t fresh_ns = WS_NS_PER_S;
+
 static void reply_woken(void *ctx, struct ws_store_waiter *who)
 {
 	(void)ctx;
@@ -90,30 +92,44 @@ static bool is_twin(const struct ws_store_conn *c)
 	return without > 0;
 }
 
-enum { SILENT, ONLY_ASKS, JOINED, TWIN, MEMBER };
+/* What a connection has done, least first. FRESH: it was opened a moment ago, and may be a rank's
+ * whose first bytes are not read yet. */
+enum { SILENT, ONLY_ASKS, FRESH, JOINED, TWIN, MEMBER, WORTHS };
 
-static int worth(const struct ws_store_conn *c)
+/* old: there are clients of torch 2.0 or older. */
+static int worth(const struct ws_store_conn *c, bool old)
 {
-	if (c->member)
+	if (c->member || c->doomed)
 		return MEMBER;
-	if (c->silent)
-		return is_twin(c) ? TWIN : SILENT;
-	return c->joined ? JOINED : ONLY_ASKS;
+	if (c->joined)
+		return JOINED;
+	if (old && c->silent && is_twin(c))
+		return TWIN;
+	if (c->core->now - c->since < fresh_ns)
+		return FRESH;
+	return c->silent ? SILENT : ONLY_ASKS;
 }
 
 /* Closes the oldest of the connections that are worth least, so that strangers cannot keep ranks
- * out: a rank joins at once, and becomes a member soon after. */
+ * out: a rank joins at once, and becomes a member soon after. New connections take the place of
+ * those that joined until they are half of all. */
 static bool make_room(struct ws_store_core *core)
 {
-	struct ws_store_conn *victim = NULL;
-	int least = MEMBER;
-	for (struct ws_store_conn *c = core->first; c && least > SILENT; c = c->next) {
-		const int w = c->doomed ? MEMBER : worth(c);
-		if (w < least) {
-			least = w;
-			victim = c;
-		}
+	struct ws_store_conn *oldest[WORTHS] = { NULL }, *victim = NULL;
+	unsigned n_fresh = 0;
+	bool old = false;
+	for (const struct ws_store_conn *c = core->first; c && !old; c = c->next)
+		old = c->joined && c->scan.epoch != WS_EPOCH_C;
+	for (struct ws_store_conn *c = core->first; c && !oldest[SILENT]; c = c->next) {
+		const int w = worth(c, old);
+		oldest[w] = oldest[w] ? oldest[w] : c;
+		n_fresh += w == FRESH;
 	}
+	const bool many = n_fresh > core->max_connections / 2;
+	const int order[] = { SILENT, ONLY_ASKS, many ? FRESH : JOINED, many ? JOINED : FRESH,
+		              TWIN };
+	for (size_t i = 0; i < sizeof order / sizeof order[0] && !victim; i++)
+		victim = oldest[order[i]];
 	if (victim) {
 		core->refused++;
 		ws_store_conn_doom(victim, "too many connections, of which it did least");
@@ -136,6 +152,7 @@ struct ws_store_conn *ws_store_conn_open(struct ws_store_core *core, const char 
 	c->rank = -1;
 	c->silent = true;
 	c->id = ++core->last_id;
+	c->since = core->now;
 	strncpy(c->address, address, sizeof c->address - 1);
 	const char *colon = strrchr(c->address, ':');
 	c->n_ip = colon ? (size_t)(colon - c->address) : strlen(c->address);

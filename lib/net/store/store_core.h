@@ -24,6 +24,7 @@ struct ws_store_conn {
 	struct ws_store_conn *next_due;
 	struct ws_store_core *core;
 	uint64_t id;                           /* from 1 */
+	int64_t since;                         /* when it was opened */
 	int fd;                                /* owned by store.c; -1 in memory */
 	char address[64];                      /* "10.0.0.2:41234" */
 	size_t n_ip;                           /* length of the host in address */
