@@ -84,13 +84,14 @@ static const char *last_text(const struct ws_history_push *p, const struct ws_hi
 	return dst;
 }
 
-/* A server that was restarted since has another version, and nothing is proven any more. */
+/* Nothing is proven of a server that was restarted since, or has another version. */
 static const char *proof_text(const struct ws_history_push *p, const struct ws_history_endpoint *e,
-                              const char *version, char *dst, size_t n)
+                              const struct ws_endpoint_info *now, char *dst, size_t n)
 {
+	const bool same = e && (e->instance ? e->instance == now->instance : !now->instance);
 	dst[0] = 0;
-	if (e && e->coverage >= 0 &&
-	    (!*p->weight_version || strcmp(p->weight_version, version) == 0))
+	if (same && e->coverage >= 0 &&
+	    (!*p->weight_version || strcmp(p->weight_version, now->weight_version) == 0))
 		snprintf(dst, n, "%.4g %%", e->coverage);
 	return dst;
 }
@@ -155,7 +156,7 @@ static void show(const struct status *s)
 		table_add(&t, ready_color(v), v->url, ws_ready_name(v->ready),
 		          v->info.weight_version, pool_of(s, i),
 		          v->ready == WS_READY_UNREACHED ? "" : ws_lineage_name(v->info.lineage),
-		          proof_text(p, e, v->info.weight_version, proof, sizeof proof),
+		          proof_text(p, e, &v->info, proof, sizeof proof),
 		          last_text(p, e, last, sizeof last),
 		          ui_words(v->why));
 	}

@@ -34,6 +34,8 @@ static void print_endpoints(struct ws_jw *w, const struct ws_history_push *p)
 		else
 			ws_jw_null(w, "coverage");
 		ws_jw_str(w, "message", *e->message ? e->message : NULL);
+		if (e->instance)
+			ws_jw_hex64(w, "instance", e->instance);
 		ws_jw_end_object(w);
 	}
 	ws_jw_end_array(w);
@@ -118,6 +120,7 @@ static void take_endpoint(const struct ws_json *node, struct ws_history_endpoint
 	};
 	if (!ws_json_double(ws_json_get(node, "coverage"), &e->coverage))
 		e->coverage = -1;
+	e->instance = strtoull(ws_json_get_string(node, "instance", "0"), NULL, 16);
 }
 
 /* -1: out of memory. A line that is no push is skipped. */

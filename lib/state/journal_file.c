@@ -97,6 +97,8 @@ static void print_staged(struct ws_jw *w, const struct ws_journal_staged *s)
 	ws_jw_str(w, "model_path", s->model_path);
 	ws_jw_str(w, "load_format", s->load_format);
 	ws_jw_str(w, "written", s->written);
+	if (s->written_id)
+		ws_jw_hex64(w, "written_id", s->written_id);
 	ws_jw_bool(w, "used", s->used);
 	ws_jw_uint(w, "keep", s->keep);
 	ws_jw_end_object(w);
@@ -415,6 +417,8 @@ static void parse_staged(struct reader *r, struct ws_journal_staged *out)
 	out->model_path = text_of(&in, "model_path", false);
 	out->load_format = text_of(&in, "load_format", false);
 	out->written = text_of(&in, "written", false);
+	if (ws_json_get(in.object, "written_id"))
+		out->written_id = digest_of(&in, "written_id");
 	out->used = truth_of(&in, "used");
 	out->keep = (unsigned)number_of(&in, "keep");
 	const char *slash = strrchr(out->written, '/');

@@ -304,7 +304,7 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"],
 		'/update_weights_from_disk=400:{"success":false,"message":"Succeeded to update model weights. | Weights were updated, but the cache was not flushed because requests are still running or queued.","num_paused_requests":[0,0]}'
 	try wsync-push m -e "$url" --lineage session --verify none --backend disk
 	expect_status 0
-	out_has "committed $url"
+	out_has "acknowledged $url"
 	out_lacks "not flushed"
 	canned d '/server_info=200:{"tp_size":1,"version":"0.5.23","weight_cache_mode":"daemon"}' \
 		'/model_info=200:{"model_path":"x"}'

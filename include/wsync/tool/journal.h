@@ -51,6 +51,7 @@ struct ws_journal_staged {
 	/* of WS_UPDATE_DISK: what the servers will load, and as which format; else "" */
 	const char *model_path, *load_format;
 	const char *written;      /* the same directory here, if it was written for this; else "" */
+	uint64_t written_id;      /* of the files there (disk_files.h); 0: not known */
 	bool used;                /* a server was asked to load it: it may be its model */
 	unsigned keep;            /* ws_push_opts.disk_keep */
 };

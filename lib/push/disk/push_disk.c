@@ -21,6 +21,8 @@
  * still be loading. */
 #include "push_disk.h"
 
+#include "disk_files.h"
+
 #include "name_index.h"
 #include "plan_files.h"
 #include "wsync/tool/memory.h"
@@ -260,7 +262,9 @@ static int prepare(struct ws_push *p, struct ws_err *err)
 	free(d->path);
 	d->path = push_disk_join(d->dir, d->name);
 	d->model_path = push_disk_join(p->opts.disk_path ? p->opts.disk_path : d->dir, d->name);
-	return d->path && d->model_path ? 0 : ws_oom(err);
+	if (!d->path || !d->model_path)
+		return ws_oom(err);
+	return ws_disk_files_id(d->path, &d->id, err);
 }
 
 /* SGLang then serves the model under its path (tokenizer_manager.py, 0.4.10 to 0.5.23); vLLM keeps
@@ -525,12 +529,32 @@ static int load_first(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
+/* A directory with many writers may lose a checkpoint to another push, which prunes it, and get one
+ * of the same name. */
+static int check_written(struct ws_push *p, const char *path, uint64_t id, struct ws_err *err)
+{
+	uint64_t now;
+	if (!id)
+		return 0;
+	if (ws_disk_files_id(path, &now, err) == 0 && now == id)
+		return 0;
+	p->run.commits_void = true;
+	ws_err_set(err, WS_EINPUT, "%s: these files are not those that this push has written",
+	           path);
+	return ws_err_hint(err, "somebody else changes them: give each push a {disk_dir} of its "
+	                        "own, and push again");
+}
+
 static int transfer(struct ws_push *p, struct ws_err *err)
 {
-	return push_scope_begin(p, err) || load_first(p, err) || load(p, err) ||
-	                       push_scope_end(p, err) ?
-	               -1 :
-	               0;
+	const struct push_disk *d = push_disk_of(p);
+	if (check_written(p, d->path, d->id, err))
+		return -1;
+	if (push_scope_begin(p, err) || load_first(p, err) || load(p, err) ||
+	    push_scope_end(p, err))
+		return -1;
+	push_alive(p); /* the check may hang: the servers have other weights now */
+	return check_written(p, d->path, d->id, err);
 }
 
 /* ---- staged checkpoints ---- */
@@ -543,13 +567,16 @@ static void add_to_record(const struct ws_push *p, struct ws_journal_staged *out
 	out->model_path = d->model_path;
 	out->load_format = d->load_format;
 	out->written = d->dir ? d->path : "";
+	out->written_id = d->id;
 }
 
-/* A source that the servers load as it lies there must not change. */
+/* What the servers load must not change. */
 static int check_source(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_journal_record *r = &p->recovery.staged->record;
-	if (*r->staged.written || ws_journal_check_source(r, err) == 0)
+	if (*r->staged.written)
+		return check_written(p, r->staged.written, r->staged.written_id, err);
+	if (ws_journal_check_source(r, err) == 0)
 		return 0;
 	p->run.commits_void = true;
 	return ws_err_hint(err, "it changed after it was staged: wsync-ctl discard, then stage "

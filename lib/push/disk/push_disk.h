@@ -17,6 +17,7 @@ struct push_disk {
 	 * the beginning */
 	char *name;
 	const char *load_format; /* in the request */
+	uint64_t id;      /* of the files that were written (ws_disk_files_id); 0: none */
 	bool asked;       /* the servers were asked to load it */
 	int64_t told_ns;  /* time of the last progress event */
 };
