@@ -396,7 +396,7 @@ again() {
 	finished push 3 "$push"
 	expect_json '[(l["ok"], l["endpoints"][0]["state"]) for l in lines
 		if l["type"] == "result"]' \
-		"[(False, 'partial'), (False, 'partial')]"
+		"[(False, 'partial'), (False, 'untouched')]"
 	expect_state "$url" '[]' False
 	is_asked "$url" /pause_generation 0
 }
