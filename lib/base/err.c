@@ -113,9 +113,10 @@ const char *ws_code_name(enum ws_code code)
 		[WS_ESYSTEM] = "system",
 		[WS_EPARTIAL] = "partial",
 		[WS_ETIMEOUT] = "timeout",
-		[WS_ECANCELLED] = "cancelled",
+		[WS_EUNKNOWN] = "unknown",
 		[WS_ECRASHED] = "crashed",
+		[WS_ECANCELLED] = "cancelled",
 	};
 	const unsigned i = (unsigned)code;
-	return i < sizeof names / sizeof names[0] && names[i] ? names[i] : "unknown";
+	return i < sizeof names / sizeof names[0] && names[i] ? names[i] : "system";
 }

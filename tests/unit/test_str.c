@@ -169,8 +169,14 @@ TEST(an_error_keeps_its_first_cause_and_place)
 	assert_int_equal(ws_err_set(NULL, WS_EINPUT, "nobody hears"), -1);
 	ws_err_set(&err, WS_EDATA, "afresh");
 	assert_string_equal(err.endpoint, "");
-	for (int code = 0; code <= 11; code++)
-		assert_string_not_equal(ws_code_name((enum ws_code)code), "unknown");
+	for (int code = 0; code <= WS_ECANCELLED; code++)
+		for (int other = 0; other < code; other++)
+			assert_string_not_equal(ws_code_name((enum ws_code)code),
+			                        ws_code_name((enum ws_code)other));
+	/* Scripts compare these numbers and words. */
+	assert_int_equal(WS_EUNKNOWN, 11);
+	assert_string_equal(ws_code_name(11), "unknown");
+	assert_string_equal(ws_code_name(WS_ECANCELLED), "cancelled");
 }
 
 TEST(a_long_message_is_cut_not_overrun)
