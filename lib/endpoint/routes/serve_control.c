@@ -112,6 +112,7 @@ static void write_switches(struct ws_jw *jw)
 		"rl_on_policy_target",
 		"speculative_algorithm",
 		"custom_weight_loader",
+		"hicache_storage_backend",
 	};
 	for (size_t i = 0; i < sizeof off / sizeof off[0]; i++)
 		ws_jw_bool(jw, off[i], false);
@@ -313,4 +314,10 @@ void ws_serve_route_flush(struct ws_serve_call *c)
 		set_text(c, 200, "Cache flushed.\n");
 	else
 		set_text(c, 400, "Cache not flushed: there are running or waiting requests.\n");
+}
+
+/* There is no such storage. The text of the answer is the same then. */
+void ws_serve_route_clear_storage(struct ws_serve_call *c)
+{
+	set_text(c, 400, "Hierarchical cache storage backend cleared.\n");
 }

@@ -52,7 +52,10 @@ static void write_config(struct ws_jw *jw, struct ws_serve *s)
 	ws_jw_str(jw, "dtype", dtype);
 	ws_jw_str(jw, "quantization", s->quantization);
 	ws_jw_uint(jw, "max_model_len", WS_GENERATE_CONTEXT);
+	ws_jw_null(jw, "multimodal_config");
 	ws_jw_end_object(jw);
+	ws_jw_null(jw, "kv_transfer_config");
+	ws_jw_null(jw, "ec_transfer_config");
 	ws_jw_object(jw, "parallel_config");
 	ws_jw_uint(jw, "pipeline_parallel_size", 1);
 	ws_jw_uint(jw, "tensor_parallel_size", s->opts.tp);
@@ -241,6 +244,15 @@ void ws_serve_route_vllm_reset_cache(struct ws_serve_call *c)
 	ws_jw_object(&jw, NULL);
 	ws_jw_bool(&jw, "success", ok);
 	ws_jw_end_object(&jw);
+}
+
+/* No model here reads images: the caches are empty. */
+void ws_serve_route_vllm_reset_images(struct ws_serve_call *c)
+{
+	if (!ws_serve_vllm_enter(c, false))
+		return;
+	ws_serve_release(c->serve);
+	c->rp->type = "";
 }
 
 /* ---- the label of the weights ---- */
