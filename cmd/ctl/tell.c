@@ -6,7 +6,9 @@
 #include "wsync/push.h"
 #include "wsync/tool/str.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 void ctl_put_failure(struct ws_jw *w, const struct ws_err *err)
 {
@@ -66,6 +68,103 @@ struct request {
 	const struct ws_endpoint_info *infos;
 };
 
+/* ---- flush: the caches beyond the prefix cache ---- */
+
+/* Adds to the message of an answer which caches could not be cleared. */
+static void name_old(const struct ws_caches *c, const char *external, struct ws_endpoint_answer *a)
+{
+	char old[160] = "";
+	for (unsigned k = WS_CACHE_EXTERNAL; k < WS_N_CACHES; k++) {
+		const enum ws_cache_fact fact = c->of[k].fact;
+		if (fact == WS_CACHE_OLD ||
+		    (fact == WS_CACHE_UNTOLD && k == WS_CACHE_EXTERNAL && *external)) {
+			const size_t n = strlen(old);
+			snprintf(old + n, sizeof old - n, "%s%s", n ? ", " : "not cleared: ",
+			         ws_cache_name((enum ws_cache)k));
+		}
+	}
+	if (*old)
+		snprintf(a->message, sizeof a->message, "%s", old);
+}
+
+struct flushed {
+	const char **urls;
+	struct ws_endpoint_info *infos;
+	const struct ws_endpoint_info **known;
+	struct ws_err *errs;
+	struct ws_caches *caches;
+	size_t *index;
+};
+
+/* Of the servers that have flushed, those that say what they are. */
+static size_t find_flushed(struct flushed *f, const struct ws_call *all,
+                           const struct ws_endpoint_answer *answers)
+{
+	struct ws_call to = *all;
+	size_t n = 0;
+	to.n = 0;
+	to.urls = f->urls;
+	for (size_t i = 0; i < all->n; i++)
+		if (!answers[i].err.code) {
+			f->index[to.n] = i;
+			f->urls[to.n++] = all->urls[i];
+		}
+	if (to.n)
+		(void)ws_endpoint_probe_all(&to, f->infos, f->errs, NULL);
+	for (size_t k = 0; k < to.n; k++) {
+		if (f->errs[k].code)
+			continue;
+		f->caches[n].of[WS_CACHE_PREFIX].fact = WS_CACHE_CLEARED;
+		f->index[n] = f->index[k];
+		f->urls[n] = f->urls[k];
+		f->known[n++] = &f->infos[k];
+	}
+	return n;
+}
+
+/* Clears what a flush leaves. */
+static int flush_rest(const struct ws_call *all, struct ws_endpoint_answer *answers,
+                      struct ws_err *err)
+{
+	struct flushed f = { .urls = calloc(all->n + 1, sizeof *f.urls),
+		             .infos = calloc(all->n + 1, sizeof *f.infos),
+		             .known = calloc(all->n + 1, sizeof *f.known),
+		             .errs = calloc(all->n + 1, sizeof *f.errs),
+		             .caches = calloc(all->n + 1, sizeof *f.caches),
+		             .index = calloc(all->n + 1, sizeof *f.index) };
+	const bool whole = f.urls && f.infos && f.known && f.errs && f.caches && f.index;
+	int rc = whole ? 0 : ws_oom(err);
+	if (!rc) {
+		struct ws_call to = *all;
+		to.n = find_flushed(&f, all, answers);
+		to.urls = f.urls;
+		to.infos = f.known;
+		rc = ws_endpoint_clear_caches(&to, true, f.caches, err);
+		for (size_t k = 0; !rc && k < to.n; k++)
+			name_old(&f.caches[k], f.known[k]->external, &answers[f.index[k]]);
+	}
+	free(f.urls);
+	free(f.infos);
+	free(f.known);
+	free(f.errs);
+	free(f.caches);
+	free(f.index);
+	return rc;
+}
+
+static int flush(const struct ws_call *to, ws_deadline patience, struct ws_endpoint_answer *answers,
+                 struct ws_err *err)
+{
+	const int rc = ws_endpoint_flush(to, patience, answers, err);
+	if (rc && (err->code == WS_ECANCELLED || err->code == WS_ESYSTEM))
+		return rc;
+	struct ws_err why = WS_ERR_INIT;
+	if (flush_rest(to, answers, &why) == 0)
+		return rc;
+	*err = why;
+	return -1;
+}
+
 static int call(struct ctl_job *job, const struct request *r, struct ws_endpoint_answer *answers,
                 struct ws_err *err)
 {
@@ -82,7 +181,7 @@ static int call(struct ctl_job *job, const struct request *r, struct ws_endpoint
 		return ws_endpoint_resume(&to, answers, err);
 	case FLUSH:
 		to.until = cfg->wait_ns > cfg->timeout_ns ? patience : to.until;
-		return ws_endpoint_flush(&to, patience, answers, err);
+		return flush(&to, patience, answers, err);
 	case SET_VERSION:
 		return ws_endpoint_set_version(&to, r->name, answers, err);
 	case LEAVE:

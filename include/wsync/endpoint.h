@@ -67,6 +67,33 @@ void ws_client_close(struct ws_http *http); /* NULL is fine */
  * the file. Empty, longer than 4096 bytes or with control characters: WS_EINPUT. */
 int ws_client_read_key(const char *path, char **key, bool *loose, struct ws_err *err);
 
+/* ---- caches ---- */
+
+/* Caches of a server that may hold results of old weights. */
+enum ws_cache {
+	WS_CACHE_PREFIX,     /* keys and values of prompts, in the server's memory */
+	WS_CACHE_EXTERNAL,   /* the same in a store: HiCache's storage, LMCache, a connector */
+	WS_CACHE_ENCODER,    /* outputs of the encoder of images and sounds */
+	WS_CACHE_MULTIMODAL, /* prepared inputs of that encoder */
+	WS_CACHE_DRAFT,      /* keys and values of the draft model */
+	WS_N_CACHES
+};
+enum ws_cache_fact {
+	WS_CACHE_UNTOLD,  /* the server does not say whether it has one, or whether it is clear */
+	WS_CACHE_NONE,    /* it has none */
+	WS_CACHE_CLEARED, /* of what a server has: its routes clear it */
+	WS_CACHE_OLD      /* it may hold results of old weights; of what a server has: no route
+	                   * clears it */
+};
+struct ws_caches {
+	struct ws_cache_state {
+		enum ws_cache_fact fact;
+		const char *route; /* that cleared it: static text; NULL: it was not cleared */
+	} of[WS_N_CACHES];
+};
+const char *ws_cache_name(enum ws_cache cache);          /* "prefix", "external", ... */
+const char *ws_cache_fact_name(enum ws_cache_fact fact); /* "untold", "none", "cleared", "old" */
+
 /* ---- detection ---- */
 
 /* Which start of a server answers at a URL: the instance that has the weights. URLs do not say it,
@@ -117,6 +144,9 @@ struct ws_endpoint_info {
 	bool moves_experts;       /* the place of an expert may change (EPLB) */
 	bool has_draft;           /* it has a draft model, for speculative decoding */
 	bool shares_weights;      /* with other processes (--weight-cache-mode) */
+	enum ws_cache_fact caches[WS_N_CACHES]; /* which it has */
+	/* its external cache: "mooncake", "LMCacheConnectorV1"; "": none, or not reported */
+	char external[48];
 	/* of vLLM: */
 	unsigned world_size;      /* ranks of all its engines; 0: not reported */
 	bool control_off;         /* started without VLLM_SERVER_DEV_MODE=1: no control routes */
@@ -228,6 +258,12 @@ int ws_endpoint_resume(const struct ws_call *to, struct ws_endpoint_answer *answ
  * passed, each endpoint gets one request). No request lasts past to->until. */
 int ws_endpoint_flush(const struct ws_call *to, ws_deadline patience,
                       struct ws_endpoint_answer *answers, struct ws_err *err);
+/* Clears what a flush leaves: external, encoder and multimodal caches.
+ * caches[i].of[WS_CACHE_PREFIX] says what happened to the prefix cache of to->urls[i]; fills the
+ * rest. to->infos must be known. clear false: asks nothing.
+ * A cache that could not be cleared is in `caches` only; -1: cancelled, or a system error. */
+int ws_endpoint_clear_caches(const struct ws_call *to, bool clear, struct ws_caches *caches,
+                             struct ws_err *err);
 /* WS_EUSAGE: the version is empty, as an unset shell variable leaves it, longer than WS_VERSION_MAX
  * bytes, no UTF-8, or has characters that are not shown: servers could not report it as it is. NULL
  * (no version) is fine. */

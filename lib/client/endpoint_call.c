@@ -229,6 +229,21 @@ static bool has_flushed(const struct ws_endpoint_call *call, const char *words)
 	       has_success(call, words);
 }
 
+/* vLLM: an empty body, after the caches were emptied. */
+static bool has_nothing(const struct ws_endpoint_call *call, const char *words)
+{
+	(void)words;
+	return !call->http.reply.len;
+}
+
+/* Plain text, also with a failure's status. */
+static bool has_cleared(const struct ws_endpoint_call *call, const char *words)
+{
+	(void)call;
+	return !strncmp(words, "Hierarchical cache storage backend cleared",
+	                strlen("Hierarchical cache storage backend cleared"));
+}
+
 /* {"results": [one per worker]} */
 static bool has_results(const struct ws_endpoint_call *call, const char *words)
 {
@@ -265,6 +280,8 @@ static const struct {
 	  { "/release_memory_occupation", "/resume_memory_occupation", "/sleep", "/wake_up" } },
 	{ has_flushed, { "/flush_cache" } },
 	{ has_success, { "/reset_prefix_cache" } },
+	{ has_nothing, { "/reset_mm_cache", "/reset_encoder_cache" } },
+	{ has_cleared, { "/hicache/storage-backend/clear", "/clear_hicache_storage_backend" } },
 	{ has_results, { "/collective_rpc" } },
 };
 
@@ -283,6 +300,10 @@ static bool is_expected(const struct ws_endpoint_call *call, const char *words)
 	return true;
 }
 
+const char ws_endpoint_silent_hint[] =
+	"this version of vLLM does not say whether it dropped the cache, but a pause does it: "
+	"wsync-ctl pause, then wsync-ctl resume";
+
 static int refuse_unexpected(const struct ws_endpoint_call *call, const char *words,
                              struct ws_err *err)
 {
@@ -292,8 +313,7 @@ static int refuse_unexpected(const struct ws_endpoint_call *call, const char *wo
 	           *words ? "\"" : "");
 	/* vLLM up to 0.25 answers so in any case. */
 	if (strcmp(call->path, "/reset_prefix_cache") == 0 && !call->http.reply.len)
-		ws_err_hint(err, "this version of vLLM does not say whether it dropped the cache, "
-		                 "but a pause does it: wsync-ctl pause, then wsync-ctl resume");
+		ws_err_hint(err, "%s", ws_endpoint_silent_hint);
 	else
 		ws_err_hint(err, "perhaps a proxy answered: it is not known whether the server "
 		                 "received the request");

@@ -11,6 +11,7 @@
  *
  * Other fields are ignored. Only wsync-endpoint sends "received", "dtype" and "algorithm" and the
  * fields that are marked "ours" below. */
+#include "endpoint_caches.h"
 #include "endpoint_call.h"
 
 #include "hash.h"
@@ -90,6 +91,7 @@ void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoi
 	const char *drafts = ws_json_get_string(root, "speculative_algorithm", "NGRAM");
 	/* these two need no model */
 	info->has_draft = strcasecmp(drafts, "NGRAM") != 0 && strcasecmp(drafts, "UNO") != 0;
+	ws_caches_of_sglang(root, info);
 	info->offloads = is_positive(root, "cpu_offload_gb") ||
 	                 is_positive(root, "offload_group_size");
 	info->moves_experts = ws_json_get_bool(root, "enable_eplb", false) ||
@@ -121,6 +123,7 @@ void ws_endpoint_decode_model_info(const struct ws_json *root, struct ws_endpoin
 	/* The live weight version. /server_info reports the version at the start. */
 	take_text(root, "weight_version", info->weight_version, sizeof info->weight_version);
 	take_text(root, "model_type", info->model_type, sizeof info->model_type);
+	ws_caches_of_sglang_model(root, info);
 	const char *first = ws_json_string(ws_json_first(ws_json_get(root, "architectures")));
 	if (first)
 		ws_printable(info->architecture, sizeof info->architecture, first, strlen(first));

@@ -198,8 +198,10 @@ bool ws_endpoint_is_busy(const struct ws_err *said)
 
 bool ws_endpoint_is_silent_reset(const struct ws_err *said)
 {
+	/* Only an empty reply has this hint: another may be that of a proxy. */
 	return said->code == WS_EREFUSED && said->native == 200 &&
-	       strstr(said->msg, "/reset_prefix_cache: the reply");
+	       strstr(said->msg, "/reset_prefix_cache: the reply") &&
+	       strstr(said->hint, ws_endpoint_silent_hint);
 }
 
 static bool any_busy(const struct ws_endpoint_answer *answers, size_t n)
@@ -233,7 +235,8 @@ int ws_endpoint_flush(const struct ws_call *to, ws_deadline patience,
 	struct ws_err why = WS_ERR_INIT;
 	struct ws_asking a = { .to = to, .name = "flush",
 		               .words = { { "GET", "/flush_cache", NULL },
-		                          { "POST", "/reset_prefix_cache", NULL } } };
+		                          { "POST", "/reset_prefix_cache?reset_external=true",
+		                            NULL } } };
 	int rc = ws_asking_open(&a, &why);
 	if (rc == 0)
 		rc = flush_all(&a, ws_deadline_min(patience, to->until), answers, &why);

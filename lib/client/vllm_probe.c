@@ -17,6 +17,7 @@
  * prime-rl. */
 #include "vllm_probe.h"
 
+#include "endpoint_caches.h"
 #include "endpoint_call.h"
 #include "identity.h"
 #include "lineage_probe.h"
@@ -100,6 +101,8 @@ void ws_vllm_decode_config(const struct ws_json *root, struct ws_endpoint_info *
 	ws_json_double(ws_json_get(cache, "cpu_offload_gb"), &gb);
 	info->offloads = gb > 0;
 	info->has_draft = ws_json_type(drafts) == WS_JSON_OBJECT;
+	if (config)
+		ws_caches_of_vllm(config, info);
 	take_text(engine, "backend", info->engine, sizeof info->engine);
 	take_text(ws_json_get(config, "load_config"), "load_format", info->load_format,
 	          sizeof info->load_format);

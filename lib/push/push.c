@@ -230,7 +230,8 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 		struct push_endpoint *e = &p->to.endpoints[i];
 		push_target_event(&e->weights, PUSH_RUN_BEGINS);
 		e->paused = e->paused_now = e->found_paused = e->found_stopped = e->left_paused =
-			e->confirmed_pause = e->unflushed = e->cleared = false;
+			e->confirmed_pause = e->unflushed = false;
+		e->caches = (struct ws_caches){ 0 };
 		e->disconnected = e->timed_out = e->slept = e->staged = false;
 		e->paused_since = e->paused_ns = 0;
 		e->asleep = 0;

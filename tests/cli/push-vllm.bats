@@ -61,7 +61,7 @@ posts() {
 }
 
 @test "the requests of each dialect, in order" {
-	local v begin="init_weight_transfer_engine pause" end="resume"
+	local v begin="init_weight_transfer_engine pause reset_prefix_cache" end="resume"
 	models
 	for v in $dialects; do
 		vllm "at-$v" "$v"

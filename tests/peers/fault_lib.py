@@ -411,7 +411,7 @@ CONNECT = ("server_info", "get_server_info", "model_info", "get_model_info")
 PHASES = {"openapi.json": "connect init", "list_weights": "plan verify",
           "init_weights_update_group": "init",
           "wire/store": "init", "wire/connect": "init", "pause_generation": "pause",
-          "flush_cache": "flush",
+          "flush_cache": "flush", "reset_prefix_cache": "flush",
           "weights_checker": "verify", "update_weight_version": "verify",
           "resume_memory_occupation": "pause resume", "continue_generation": "resume",
           "receive_weights_ep_scatter": "init transfer",
@@ -430,6 +430,7 @@ CODES = {"refuse": {5}, "hang": {10}, "late": {10}, "freeze": {10}, "drop": {4, 
 EXCEPTIONS = {
     # Asked again, or told otherwise.
     ("flush_cache", "refuse"): {0}, ("flush_cache", "drop"): {0, 4},
+    ("reset_prefix_cache", "refuse"): {0},
     # A question, and so asked once more.
     **{(step, "drop"): {0, 4, 5} for step in (*CONNECT, "ready")},
     # Asked once more when all has been confirmed: no answer is a warning then.

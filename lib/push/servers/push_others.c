@@ -228,7 +228,8 @@ int push_others_end(struct ws_push *p, struct ws_err *err)
 	if (check_others(p, false, err))
 		return -1;
 	p->run.incomplete = push_complete(p, err) != 0;
-	if (p->run.incomplete || push_flush_again(p, err) || push_set_version(p, err))
+	if (p->run.incomplete || push_flush_again(p, err) || push_clear_caches(p, err) ||
+	    push_set_version(p, err))
 		return -1;
 	return p->from.weight_version ? check_others(p, true, err) : 0;
 }

@@ -31,7 +31,7 @@ struct push_endpoint {
 	bool found_stopped;                /* paused before this run, unknown by whom */
 	bool left_paused;                  /* found_stopped, and paused at the end */
 	bool confirmed_pause;              /* it confirmed our pause */
-	bool cleared;                      /* its caches were emptied with our pause */
+	struct ws_caches caches;           /* in this run; all untold: it has not come so far */
 	bool left_open;                    /* an earlier push was cut off inside an update (vLLM) */
 	bool may_finish;                   /* the push that left it so is dead, and recorded */
 	bool holds_parts;                  /* when we began (push_may_hold_parts) */
@@ -139,7 +139,10 @@ int push_flush(struct ws_push *p, struct ws_err *err);
 /* Flushes servers that loaded the new weights but found requests when they were to flush. -1: at
  * least one still could not; its weights are committed all the same. */
 int push_flush_again(struct ws_push *p, struct ws_err *err);
-/* The same, once, after the push has failed elsewhere. */
+/* After the weights: clears what a flush leaves, fills `caches` and warns of old ones. -1:
+ * cancelled, or a system error. */
+int push_clear_caches(struct ws_push *p, struct ws_err *err);
+/* The same as push_flush_again, once, after the push has failed elsewhere. */
 void push_flush_undo(struct ws_push *p);
 /* Resumes every paused endpoint that is not left paused on purpose. Has deadlines of its own and
  * cannot be cancelled. -1: an endpoint was not resumed; there was a warning about it. */
