@@ -147,7 +147,7 @@ static const struct opt opts[] = {
 static const struct opt_gone gone[] = {
 	{ "lock-key-file", LOCK_SERVICE_IS_GONE },
 	{ "lock-lease", LOCK_SERVICE_IS_GONE },
-	{ "prove-flush", "was removed: use wsync-verify logprobs --cached after the push" },
+	{ "prove-flush", "was removed: use wsync-verify caches --between" },
 	{ NULL, NULL },
 };
 

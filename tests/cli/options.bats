@@ -276,7 +276,7 @@ none means no limit"
 	err_has "--lock URL: was removed"
 	try wsync-push m --prove-flush hello
 	expect_status 2
-	err_has "--prove-flush: was removed: use wsync-verify logprobs --cached"
+	err_has "--prove-flush: was removed: use wsync-verify caches --between"
 }
 
 @test "requests to this machine, in any notation, never go to a proxy" {

@@ -76,6 +76,7 @@ needs_scdoc() {
 	# What servers and other programs understand.
 	known+=$'\n--enable-dp-attention\n--random-seed\n--ipc\n--pid\n--'
 	known+=$'\n--weight-transfer-config\n--worker-extension-cls\n--admin-api-key'
+	known+=$'\n--enable-prompt-tokens-details'
 	for f in "$repo"/man/*.scd; do
 		said=$(grep -oE -e '--(\[no-\])?[a-z][a-z0-9-]+' "$f" | sed 's/\[no-\]//' | sort -u)
 		unknown=$(grep -vxF -e "$known" <<<"$said" || true)

@@ -297,6 +297,17 @@ def run_program(name, args, endpoints):
     return Running(endpoints, [], argv=argv).wait()
 
 
+def caches(server, command, *options):
+    """wsync-verify caches around this command of a program; its row."""
+    done = run_program("wsync-verify", ["caches", "--json", "--timeout", str(PATIENCE), *options,
+                                        "--between", os.path.join(BUILD, "bin", command)],
+                       [server])
+    rows = done.of("caches")
+    assert len(rows) == 1, done
+    assert done.rc == {"cleared": 0, "cached": 1, "unknown": 11}[rows[0]["verdict"]], done
+    return rows[0]
+
+
 def forget(endpoints):
     """What failed at them is of no interest: another model follows."""
     done = run_program("wsync-ctl", ["repair", "--forget", "--json"], endpoints)

@@ -30,7 +30,9 @@ class Pair:
 
     def __init__(self, family, tp):
         self.family, self.tp = family, tp
-        self.servers = [vllm_server.Server(make(family, seed), tp) for seed in (1, 2)]
+        self.servers = [vllm_server.Server(make(family, seed), tp,
+                                           options=["--enable-prompt-tokens-details"])
+                        for seed in (1, 2)]
         for s in self.servers:
             s.await_ready()
         self.fresh = {seed: logprobs(s) for seed, s in enumerate(self.servers, 1)}
@@ -129,6 +131,20 @@ def proven(pairs):
                                                     "--min-coverage", "1", "--json"], [server])
             assert told.rc == rc, told
         pair.push(server, 1)
+
+
+@suite.case("a push and a flush clear the prefix cache, --flush never does not")
+def cleared(pairs):
+    for pair in pairs:
+        server = pair.servers[0]
+        push = "wsync-push %s -q -e %s" % (make(pair.family, 1), server.url)
+        for command in (push, "wsync-ctl flush -q -e " + server.url):
+            row = lib.caches(server, command)
+            assert row["verdict"] == "cleared" and row["cached_before"] == 128, row
+        row = lib.caches(server, push + " --flush never")
+        assert row["verdict"] == "cached" and row["cached_after"] == 128, row
+        # A block of a vLLM on a CPU has 128 tokens.
+        assert lib.caches(server, push, "--tokens", "100")["verdict"] == "unknown"
 
 
 @suite.case("a part of a fused layer is refused before the pause")

@@ -135,7 +135,7 @@ static void explain(const struct ws_ask *ask, struct ws_err *err)
 		                 "wsync-ctl resume or wake; {timeout_ns} waits longer");
 	else if (err->code == WS_EREFUSED && err->native == 400 && ask->experts)
 		ws_err_hint(err, "start the server with --enable-return-routed-experts");
-	else if (err->code == WS_EREFUSED && err->native == 400)
+	else if (err->code == WS_EREFUSED && err->native == 400 && ask->logprobs)
 		ws_err_hint(err, "the server, or its version, does not return the logarithms of "
 		                 "probabilities of a "
 		                 "prompt (\"return_logprob\", \"logprob_start_len\": 0)");
