@@ -41,7 +41,9 @@ static int open_model(struct ws_serve *s, const struct ws_serve_opts *o, struct 
 		                  "memory");
 	if (!o->model)
 		return 0;
-	if (ws_serve_model_open(o->model, s->opts.tp, s->opts.ep, o->dtype, o->quantization,
+	const unsigned rules =
+		ws_quant_rules(s->vllm, ws_serve_lineages[s->opts.lineage].version);
+	if (ws_serve_model_open(o->model, rules, s->opts.tp, s->opts.ep, o->dtype, o->quantization,
 	                        o->keep == WS_KEEP_MEMORY, &s->model, err))
 		return -1;
 	s->model->refuses_unknown = s->vllm != NULL;

@@ -35,6 +35,9 @@ static void describe(struct ws_name_check_target *t, const struct ws_endpoint_in
 	const char *dir = ws_name_check_model_dir(info);
 	if (dir && ws_config_open(dir, &t->config, NULL))
 		t->config = NULL;
+	if (t->config)
+		ws_config_set_rules(t->config, ws_quant_rules(ws_lineage_family(info->lineage) ==
+		                                              WS_FAMILY_VLLM, info->version));
 	t->keeps_anything = info->keeps_anything;
 	/* A first pipeline stage lacks layers that would be requested. */
 	t->fused_whole = ws_lineage_family(info->lineage) == WS_FAMILY_VLLM;
