@@ -53,6 +53,7 @@ static const struct opt opts[] = {
 	OPT_GROUP("Transport (defaults for requests)"),
 	OPT_PUSHING(&cfg.pushing),
 	OPT_PUSHING_OLDER(&cfg.pushing),
+	OPT_PUSHING_UNKNOWN(&cfg.pushing),
 	OPT_PUSHING_VERIFY(&cfg.pushing),
 	OPT_PUSHING_COVERAGE(&cfg.pushing),
 	OPT_GROUP("Timeouts"),

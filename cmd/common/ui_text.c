@@ -345,6 +345,8 @@ static void text_summary(struct ui *ui, const struct ws_ev_end *e)
 	if (!e->completed)
 		printf(", %s", ws_format_rate(rate, NUM, e->bytes, e->total_ns));
 	printf("%s", verified(e));
+	if (e->format_note)
+		printf(" (%s)", ui_words(e->format_note));
 	if (e->weight_version)
 		printf(", weight version %s", ui_text(e->weight_version));
 	if (e->round && e->round->ended)

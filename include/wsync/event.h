@@ -218,6 +218,7 @@ struct ws_ev_end {
 	const char *weight_version; /* NULL: none, or an endpoint did not take it */
 	const struct ws_ev_round *round; /* NULL: no senders take turns */
 	const char *verify;         /* "names", "hash", "none" */
+	const char *format_note;    /* "format not told by the server, 16 bits assumed"; NULL */
 	/* the sum over all endpoints; NULL: names were not checked */
 	const struct ws_name_check_run *names;
 	const struct ws_transform_report *transform; /* NULL: tensors were sent as they are */

@@ -78,6 +78,14 @@ enum ws_push_partial {
 	WS_PARTIAL_RESUME
 };
 
+/* What a push refuses if it is not known, unless the caller allows it: */
+enum ws_unknown {
+	WS_UNKNOWN_FORMAT = 1, /* whether the server can load the format of these weights */
+	WS_UNKNOWN_NAMES = 2,
+	WS_UNKNOWN_DRAFT = 4,  /* a draft model keeps its old weights */
+	WS_UNKNOWN_CACHE = 8
+};
+
 /* The reason to refuse a push with this pause and flush to a server with these capabilities; NULL:
  * none. can NULL: the server is not known yet. idle: the server is known to have no request,
  * running or waiting. no_cache: the server keeps no prefix cache, so nothing is flushed. *remedy
@@ -160,6 +168,8 @@ struct ws_push_opts {
 	const char *weight_version; /* NULL: unchanged */
 	/* An integer version may be lower than that of an endpoint; false: WS_EREFUSED */
 	bool allow_older;
+	/* what need not be known: enum ws_unknown */
+	unsigned allow_unknown;
 	/* do not warn that endpoints keep their old weight version */
 	bool label_stays;
 	bool dry_run;               /* make the plan, detect the endpoints, stop */

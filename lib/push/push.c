@@ -335,6 +335,7 @@ static void fill_result(struct ws_push *p, struct ws_ev_end *r)
 		.weight_version = p->from.weight_version,
 		.round = p->turn.has_turn ? &p->turn.event : NULL,
 		.verify = push_verify_name(p),
+		.format_note = push_format_note(p),
 		.names = *p->checks.names.family ? &p->checks.names : NULL,
 		.written = p->opts.write_dir,
 		.dry_run = p->opts.dry_run,

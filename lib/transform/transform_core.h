@@ -69,6 +69,11 @@ void ws_transform_drop_reader(struct ws_transform *t); /* ends the kept job */
 /* Does a tensor of this name and rank become FP8? */
 bool ws_select_fp8(const struct ws_transform_opts *opts, const char *name, unsigned n_dims);
 
+/* Is it a module that becomes FP8 without a list of the server's? */
+bool ws_select_is_known(const char *module);
+/* Is it in the user's list? */
+bool ws_select_is_skipped(const struct ws_transform_opts *o, const char *module);
+
 /* ---- tied_head.c ---- */
 
 /* Adds a head to the base if config.json ties it to the embedding and the base has none. */

@@ -37,8 +37,10 @@ void push_names_forget(struct ws_push *p);
 
 /* Sets p->from.server_config for a push that quantizes. */
 void push_find_server_config(struct ws_push *p);
-/* Checks that every endpoint can load the plan's weights, FP8 or 16 bits. */
+/* Checks that every endpoint can load the plan's weights (formats.h). Fills in `format` of each. */
 int push_check_fp8(struct ws_push *p, struct ws_err *err);
+/* What was assumed of formats, or allowed, for the last line; NULL: nothing. */
+const char *push_format_note(const struct ws_push *p);
 
 /* ---- push_probe_scales.c ---- */
 

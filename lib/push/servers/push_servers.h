@@ -22,7 +22,16 @@ enum push_scope {
 	PUSH_SCOPE_TRANSFER /* of vLLM */
 };
 
+/* What an endpoint keeps and what is sent to it (push_fp8.c); all NULL: not established. */
+struct push_format {
+	const char *keeps, *sends; /* words of formats.h */
+	const char *verdict;       /* right, assumed, allowed */
+	const char *by;            /* told, config, names, option */
+};
+
 struct push_endpoint {
+	struct push_format format;
+	const char *draft;                 /* "none", "old", "sent"; NULL: not established */
 	const char *url;                   /* borrowed from the options */
 	const struct push_weights weights; /* changed by push_target_event only */
 	bool paused;                       /* by this push, and not resumed yet */
