@@ -185,6 +185,7 @@ void ui_json_proof(struct ws_jw *w, const struct ws_ev_proof *p)
 	ws_jw_uint(w, "proven", p->proven);
 	ws_jw_uint(w, "opaque", p->opaque);
 	ws_jw_uint(w, "unknown", p->unknown);
+	ws_jw_uint(w, "not_sent", p->not_sent);
 	ws_jw_uint(w, "bytes", p->bytes);
 	ws_jw_uint(w, "proven_bytes", p->proven_bytes);
 	ws_jw_double(w, "coverage", p->percent);
@@ -325,6 +326,7 @@ static void put_totals(struct ws_jw *w, const struct ws_ev_end *e)
 		put_round(w, e->round);
 	if (e->transform)
 		put_transform(w, e->transform);
+	ui_json_left_out(w, e->left_out);
 	if (e->names)
 		ui_json_name_check(w, e->names);
 }

@@ -139,6 +139,9 @@ char *ui_proof(char *dst, size_t n, const struct ws_ev_proof *p)
 	int used = snprintf(dst, n, "proven %zu of %zu parameters on %u rank%s, %.4g %% of "
 	                          "the bytes", p->proven, p->parameters, p->ranks,
 	                          p->ranks == 1 ? "" : "s", p->percent);
+	if (p->not_sent && used > 0 && (size_t)used < n)
+		used += snprintf(dst + used, n - (size_t)used, "; nothing was sent for %zu, which "
+		                 "are not covered", p->not_sent);
 	if (p->unknown && used > 0 && (size_t)used < n)
 		used += snprintf(dst + used, n - (size_t)used, "; it has %zu more, of which "
 		                 "nothing was sent", p->unknown);
@@ -151,7 +154,8 @@ char *ui_proof(char *dst, size_t n, const struct ws_ev_proof *p)
 static void text_proof(struct ui *ui, const struct ws_ev_proof *p)
 {
 	char text[256];
-	ui_head(ui, p->proven == p->parameters ? UI_GOOD : UI_WARN, "proof");
+	ui_head(ui, p->proven == p->parameters && !p->not_sent ? UI_GOOD : UI_WARN,
+	        "proof");
 	printf("%s: %s\n", ui_text(p->url), ui_proof(text, sizeof text, p));
 }
 
@@ -241,12 +245,14 @@ static void text_endpoint_result(struct ui *ui, const struct ws_ev_endpoint_resu
 static const char *verified(const struct ws_ev_end *e)
 {
 	if (e->verify && strcmp(e->verify, "hash") == 0)
-		return ", verified by hash";
+		return e->not_covered ? ", what was sent verified by hash" : ", verified by hash";
 	if (e->written) /* there is no server */
 		return e->names && e->names->checked ? ", names fit its config.json" : "";
 	if (e->names && e->names->own_config)
 		return ", names fit their own config.json (the server's was not read)";
-	return e->names && e->names->checked ? ", names verified" : "";
+	if (!e->names)
+		return "";
+	return e->names->checked ? ", names verified" : ", names not compared";
 }
 
 static void text_transform(struct ui *ui, const struct ws_transform_report *t)
@@ -336,6 +342,7 @@ static void text_summary(struct ui *ui, const struct ws_ev_end *e)
 	if (current)
 		printf(" (%zu had them)", current);
 	if (e->dry_run) {
+		ui_text_left_out(e->left_out);
 		printf(e->written ? ", nothing was written\n" : ", nothing was sent\n");
 		return;
 	}
@@ -345,6 +352,9 @@ static void text_summary(struct ui *ui, const struct ws_ev_end *e)
 	if (!e->completed)
 		printf(", %s", ws_format_rate(rate, NUM, e->bytes, e->total_ns));
 	printf("%s", verified(e));
+	ui_text_left_out(e->left_out);
+	if (e->not_covered)
+		printf(", not covered: %zu of the server's parameters", e->not_covered);
 	if (e->format_note)
 		printf(" (%s)", ui_words(e->format_note));
 	if (e->weight_version)

@@ -107,6 +107,7 @@ struct ws_ev_tensor {           /* dry run and -v */
 };
 
 struct ws_name_check_run; /* name_check_run.h */
+struct ws_findings;       /* namecheck.h */
 
 /* the names were compared with one endpoint, or with the description of a server */
 struct ws_ev_names {
@@ -133,6 +134,9 @@ struct ws_ev_proof {
 	size_t opaque;              /* neither proven nor different */
 	size_t unknown;             /* the server has more, of which nothing was sent */
 	size_t drafts;              /* of a draft model: not compared, not counted */
+	/* the server needs them, and nothing was sent: not compared, not among the parameters */
+	size_t not_sent;
+	uint64_t not_sent_bytes;    /* by the config; in `bytes` */
 	uint64_t bytes, proven_bytes;
 	double percent;             /* of the bytes; rounded down to one decimal place */
 };
@@ -218,6 +222,11 @@ struct ws_ev_end {
 	const char *weight_version; /* NULL: none, or an endpoint did not take it */
 	const struct ws_ev_round *round; /* NULL: no senders take turns */
 	const char *verify;         /* "names", "hash", "none" */
+	size_t not_covered;         /* with verify "hash": parameters of a server not compared,
+	                             * because nothing was sent for them; the most of all servers */
+	/* tensors that {include} and {exclude} left out, also where names were not checked; NULL:
+	 * none were chosen */
+	const struct ws_findings *left_out;
 	const char *format_note;    /* "format not told by the server, 16 bits assumed"; NULL */
 	/* the sum over all endpoints; NULL: names were not checked */
 	const struct ws_name_check_run *names;

@@ -124,9 +124,9 @@ static struct ws_text reason(const struct ws_tied *t)
 
 static struct ws_text remedy(const struct ws_tied *t)
 {
-	return ws_textf("{exclude} %.250s sends the embedding alone; {config} DIR names the "
-	                "config.json of a server that has a head of its own",
-	                t->head->name);
+	return ws_textf("start the server with \"tie_word_embeddings\": false in its config.json "
+	                "and with %.250s in its checkpoint; or, if such a server runs, name its "
+	                "config.json by {config} DIR", t->head->name);
 }
 
 int ws_tied_check(const struct ws_tied *t, const struct ws_cancel *cancel, struct ws_err *err)

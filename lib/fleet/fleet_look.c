@@ -154,6 +154,13 @@ static int ask_health(struct look *l, struct ws_err *err)
 	return 0;
 }
 
+/* In percent; 100 only if nothing of the server was left out. */
+static double checksums_cover(const struct ws_verify_result *r)
+{
+	const double n = (double)r->equal, all = n + (double)r->not_sent;
+	return r->not_sent ? (double)(uint64_t)(n / all * 1000) / 10 : 100;
+}
+
 /* Only of the endpoints that lack nothing otherwise: a server reads all of its weights for it. */
 static int prove(struct look *l, struct ws_err *err)
 {
@@ -180,7 +187,7 @@ static int prove(struct look *l, struct ws_err *err)
 		struct ws_fleet_view *v = &l->views[l->index[k]];
 		const struct ws_verify_result *r = &l->results[k];
 		v->coverage = r->means == WS_MEANS_PROOF ? r->proof.percent :
-		              r->err.code == WS_OK       ? 100 :
+		              r->err.code == WS_OK       ? checksums_cover(r) :
 		                                           -1;
 		if (r->err.code == WS_EMISMATCH && *v->info.weight_version)
 			judge(v, WS_READY_BYTES, "it has weight version %s, but other bytes: %s",

@@ -99,12 +99,12 @@ static void fuse(struct server_module *m, size_t front, const char *leaf)
 			found |= strcmp(leaf, fusions[f].shards[i]) == 0;
 		if (!found)
 			continue;
+		char own[MOST_OF_A_NAME];
+		memcpy(own, m->name, sizeof own);
 		for (; m->n_shards < 3 && fusions[f].shards[m->n_shards]; m->n_shards++)
 			snprintf(m->shards[m->n_shards], MOST_OF_A_NAME, "%.*s%.100s", (int)front,
-			         m->name, fusions[f].shards[m->n_shards]);
-		char name[MOST_OF_A_NAME];
-		snprintf(name, sizeof name, "%.*s%.100s", (int)front, m->name, fusions[f].fused);
-		memcpy(m->name, name, sizeof name);
+			         own, fusions[f].shards[m->n_shards]);
+		snprintf(m->name, sizeof m->name, "%.*s%.100s", (int)front, own, fusions[f].fused);
 		return;
 	}
 }

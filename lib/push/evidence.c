@@ -55,7 +55,7 @@ enum ws_evidence_word ws_evidence_word(const struct ws_evidence *e)
 		return WS_WORD_NONE;
 	if (e->staged)
 		return WS_WORD_STAGED;
-	if (!e->whole || !e->closed || e->different || e->not_sent)
+	if (!e->whole || !e->closed || e->different)
 		return WS_WORD_NONE;
 	return is_the_same(e) ? WS_WORD_COMMITTED : WS_WORD_ACKNOWLEDGED;
 }
@@ -102,8 +102,9 @@ struct ws_evidence push_evidence(const struct ws_push *p, size_t i)
 		.asleep = push_is_asleep(e), .staged = p->opts.stage && e->staged,
 	};
 	snprintf(out.against, sizeof out.against, "%.95s", names->against);
-	if (e->proof.bytes > e->proof.proven_bytes)
-		out.opaque = e->proof.bytes - e->proof.proven_bytes;
+	out.not_sent = e->proof.not_sent_bytes;
+	if (e->proof.bytes > e->proof.proven_bytes + out.not_sent)
+		out.opaque = e->proof.bytes - e->proof.proven_bytes - out.not_sent;
 	out.proven_by_readback = e->coverage >= 0 && !e->proof.bytes;
 	return out;
 }

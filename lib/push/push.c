@@ -240,6 +240,7 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 		e->coverage = -1;
 		e->proof = (struct ws_ev_proof){ 0 };
 		e->left[0] = '\0';
+		e->not_covered = 0;
 		e->message[0] = 0;
 	}
 	p->run.failed_why = NULL;
@@ -335,6 +336,7 @@ static void fill_result(struct ws_push *p, struct ws_ev_end *r)
 		.weight_version = p->from.weight_version,
 		.round = p->turn.has_turn ? &p->turn.event : NULL,
 		.verify = push_verify_name(p),
+		.left_out = p->checks.names.found.n_left_out ? &p->checks.names.found : NULL,
 		.format_note = push_format_note(p),
 		.names = *p->checks.names.family ? &p->checks.names : NULL,
 		.written = p->opts.write_dir,
@@ -342,6 +344,9 @@ static void fill_result(struct ws_push *p, struct ws_ev_end *r)
 		.staged = p->opts.stage,
 		.completed = p->opts.complete,
 	};
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (p->to.endpoints[i].not_covered > r->not_covered)
+			r->not_covered = p->to.endpoints[i].not_covered;
 	if (p->recovery.staged) {
 		r->bytes = p->recovery.staged->record.bytes;
 		r->tensors = p->recovery.staged->record.tensors;

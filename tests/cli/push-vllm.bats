@@ -180,7 +180,7 @@ posts() {
 	vllm new 0.33
 	try wsync-push m -e "$url" --include '*q_proj*'
 	expect_status 1
-	err_has "send all parts: vLLM fills the others' place with random values"
+	err_has "vLLM loads the module anew and gives the rest random values"
 	expect_journal "$url" '[p for p in paths if p in ("/pause", "/init_weight_transfer_engine")]' \
 		"[]"
 	as_loaded 1
@@ -188,6 +188,32 @@ posts() {
 	vllm other 0.33
 	try wsync-push m -e "$url" --include '*norm*' --include '*self_attn*'
 	expect_status 0
+}
+
+@test "biases keep their values at 0.33, and are refused where that is not known" {
+	local biased='s/^(.*(q_proj|k_proj|v_proj)).weight:BF16:([0-9]+),64$/&\n\1.bias:BF16:\3/'
+	for dir in m n; do
+		llama $dir "$biased" --seed ${#dir}$([ $dir = m ] || echo 7)
+		sed -i 's/LlamaForCausalLM/Qwen2ForCausalLM/; s/"llama"/"qwen2"/' $dir/config.json
+	done
+	vllm new 0.33
+	try wsync-push m -e "$url" --exclude '*.bias' --verify hash --json
+	expect_status 0
+	expect_json '[(l["not_sent"], l["coverage"] < 100) for l in lines if l["type"] == "proof"]' \
+		"[(2, True)]"
+	expect_json 'lines[-1]["left_out"]' \
+		"[{'option': 'exclude', 'glob': '*.bias', 'tensors': 6, 'needed': 6}]"
+	try wsync-verify weights n -e "$url" --include '*.bias'
+	expect_status 0
+	out_has "which are not covered"
+	try wsync-push m -e "$url" --include '*.bias'
+	expect_status 1
+	err_has "a part of model.layers.0.self_attn.qkv_proj is sent"
+	vllm old 0.27
+	try wsync-push m -e "$url" --exclude '*.bias'
+	expect_status 1
+	err_has "a part of model.layers.0.self_attn.qkv_proj is sent"
+	expect_journal "$url" '[p for p in paths if p == "/pause"]' "[]"
 }
 
 @test "a tensor that the server does not know leaves it partial and paused" {

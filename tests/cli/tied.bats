@@ -53,7 +53,8 @@ kept() {
 	endpoint two --tp 2
 	untie ckpt/model.safetensors
 	lost ckpt
-	err_has "--exclude lm_head.weight"
+	err_has "\"tie_word_embeddings\": false"
+	err_lacks "--exclude"
 	try wsync-push ckpt -e "$url" --verify hash --json
 	expect_status 1
 	err_has "$lost"

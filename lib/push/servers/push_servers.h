@@ -56,6 +56,7 @@ struct push_endpoint {
 	/* percent of its bytes that its checksums have proven in this run; < 0: none */
 	double coverage;
 	struct ws_ev_proof proof;          /* bytes 0: its own checksums were not compared */
+	size_t not_covered; /* by it, because nothing was sent */
 	int64_t paused_since, paused_ns;   /* of this run's pause; 0: it did not pause */
 	enum push_scope scope;
 	bool slept;        /* a run found memory released, and not all is back yet */
