@@ -230,8 +230,18 @@ static void put_evidence(struct ws_jw *w, const struct ws_evidence *e)
 	ws_jw_bool(w, "readback", e->proven_by_readback);
 	ws_jw_end_object(w);
 	ws_jw_bool(w, "label_read", e->label_read);
-	ws_jw_bool(w, "draft_old", e->draft_old);
-	ws_jw_bool(w, "cache_old", e->cache_old);
+	ws_jw_object(w, "format");
+	ws_jw_str(w, "keeps", e->format.keeps);
+	ws_jw_str(w, "sends", e->format.sends);
+	ws_jw_str(w, "verdict", e->format.verdict);
+	ws_jw_str(w, "by", e->format.by);
+	ws_jw_end_object(w);
+	ws_jw_str(w, "draft", e->draft);
+	ws_jw_object(w, "caches");
+	for (int i = 0; i < WS_N_CACHES; i++)
+		ws_jw_str(w, ws_cache_name((enum ws_cache)i),
+		          ws_cache_fact_name(e->caches.of[i].fact));
+	ws_jw_end_object(w);
 	ws_jw_bool(w, "asleep", e->asleep);
 	ws_jw_end_object(w);
 }

@@ -236,23 +236,12 @@ static void text_endpoint_result(struct ui *ui, const struct ws_ev_endpoint_resu
 		printf(", was paused for %s", ws_format_duration(time, NUM, e->paused_ns));
 	if (e->ok && !staged && !e->current &&
 	    ws_evidence_word(&e->evidence) == WS_WORD_ACKNOWLEDGED)
-		printf(" (nothing tells it from a restarted server)");
+		printf(" (a restart since then would not be noticed)");
+	if (!e->ok && e->state == WS_COMMITTED)
+		printf(" (and does not answer any more)");
 	if (e->message && *e->message && !staged) /* "ready to receive" is over */
 		printf(": %s", ui_text(ui_words(e->message)));
 	putchar('\n');
-}
-
-static const char *verified(const struct ws_ev_end *e)
-{
-	if (e->verify && strcmp(e->verify, "hash") == 0)
-		return e->not_covered ? ", what was sent verified by hash" : ", verified by hash";
-	if (e->written) /* there is no server */
-		return e->names && e->names->checked ? ", names fit its config.json" : "";
-	if (e->names && e->names->own_config)
-		return ", names fit their own config.json (the server's was not read)";
-	if (!e->names)
-		return "";
-	return e->names->checked ? ", names verified" : ", names not compared";
 }
 
 static void text_transform(struct ui *ui, const struct ws_transform_report *t)
@@ -320,7 +309,7 @@ static void text_current(const struct ws_ev_end *e, size_t n)
 		printf("%zu of %zu endpoints", n, e->n_endpoints);
 	printf(e->weight_version ? " %s weight version %s" : " %s these weights",
 	       n == 1 ? "has" : "have", e->weight_version ? ui_text(e->weight_version) : "");
-	puts(e->verify && strcmp(e->verify, "hash") == 0 ? ", verified by hash" : "");
+	puts(e->verify && strcmp(e->verify, "hash") == 0 ? ws_ev_end_words(e) : "");
 }
 
 static void text_summary(struct ui *ui, const struct ws_ev_end *e)
@@ -351,7 +340,7 @@ static void text_summary(struct ui *ui, const struct ws_ev_end *e)
 	printf(" in %s", ws_format_duration(time, NUM, e->total_ns));
 	if (!e->completed)
 		printf(", %s", ws_format_rate(rate, NUM, e->bytes, e->total_ns));
-	printf("%s", verified(e));
+	printf("%s", ws_ev_end_words(e));
 	ui_text_left_out(e->left_out);
 	if (e->not_covered)
 		printf(", not covered: %zu of the server's parameters", e->not_covered);

@@ -319,7 +319,7 @@ static bool is_wish(const struct repairs *r, size_t j, const char *url)
 	for (size_t k = 0; k < rec->n_endpoints; k++) {
 		const struct ws_repair_answer *a = &r->answers[j][k];
 		if (ws_endpoint_same(rec->endpoints[k].url, url) && lacks(rec, k, a) &&
-		    !a->err.code)
+		    !rec->endpoints[k].inherited && !a->err.code)
 			return true;
 	}
 	return false;
@@ -340,8 +340,9 @@ static bool is_overtaken(const struct repairs *r, size_t i, const char *url)
 	const bool refused = r->list.items[i].record.refused;
 	for (size_t j = 0; j < r->list.n; j++) {
 		const bool also = r->list.items[j].record.refused;
-		if (j != i && is_as_large(r, j, i) && is_wish(r, j, url) &&
-		    (refused == also ? j > i : refused))
+		if (j == i || !is_wish(r, j, url))
+			continue;
+		if (refused == also ? j > i && is_as_large(r, j, i) : refused)
 			return true;
 	}
 	return false;

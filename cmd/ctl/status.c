@@ -88,7 +88,8 @@ static const char *last_text(const struct ws_history_push *p, const struct ws_hi
 static const char *proof_text(const struct ws_history_push *p, const struct ws_history_endpoint *e,
                               const struct ws_endpoint_info *now, char *dst, size_t n)
 {
-	const bool same = e && (e->instance ? e->instance == now->instance : !now->instance);
+	const bool same = e && e->instance && e->instance == now->instance &&
+	                  now->identity.strength == WS_IDENTITY_SURE;
 	dst[0] = 0;
 	if (same && e->coverage >= 0 &&
 	    (!*p->weight_version || strcmp(p->weight_version, now->weight_version) == 0))

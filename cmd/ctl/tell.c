@@ -278,7 +278,7 @@ static int check_vllm(struct ctl_job *job, const struct ws_journal_list *records
 	bool any = false;
 	for (size_t i = 0; i < job->to.n; i++)
 	{
-		const struct record_at at = { job->to.urls[i], NULL };
+		const struct record_at at = record_at(job, i);
 		any |= record_of_mixture(records, &at, &why) != NULL;
 	}
 	if (!any)
@@ -305,16 +305,14 @@ static int check_whole(struct ctl_job *job, struct ws_err *err)
 	struct ws_journal_list records;
 	int rc = 0;
 	record_read(job, &records);
+	/* A record may name a server by another address, or be about an earlier start of it. */
+	if (records.n && !job->to.infos)
+		(void)ctl_ask(job, NULL);
 	for (size_t i = 0; !rc && !job->cfg->force && i < job->to.n; i++) {
 		const char *why = NULL, *url = job->to.urls[i];
-		struct record_at at = record_at(job, i);
+		const struct record_at at = record_at(job, i);
 		if (!record_of_mixture(&records, &at, &why))
 			continue;
-		if (!at.info && !ctl_ask(job, NULL)) { /* perhaps it was restarted since */
-			at = record_at(job, i);
-			if (!record_of_mixture(&records, &at, &why))
-				continue;
-		}
 		rc = ws_err_set(err, WS_EREFUSED, "%s: %s, and would answer with them", url, why);
 		ws_err_hint(err, "push again, or run wsync-ctl repair --again; --force resumes it "
 		                 "all the same");

@@ -236,6 +236,9 @@ struct ws_ev_end {
 	bool dry_run;
 };
 
+/* What this success has verified, for the end of its last line: ", names verified"; "": nothing. */
+const char *ws_ev_end_words(const struct ws_ev_end *e);
+
 struct ws_event {
 	enum ws_event_type type;
 	union {

@@ -46,9 +46,17 @@ struct ws_evidence {
 	bool values_read;           /* no NaN and no infinity; false: not all values were read */
 	bool whole;                 /* it acknowledged everything that was sent */
 	bool closed;                /* and the update has ended */
-	/* of its own parameters, in bytes of all ranks; 0: it reports no checksums */
-	uint64_t proven, different, opaque, not_sent;
+	/* of its own parameters, in bytes of all ranks; all 0: it reports no checksums */
+	uint64_t proven, opaque, not_sent;
+	size_t different;           /* parameters that have other bytes than were sent */
 	bool proven_by_readback;    /* the tensors themselves, not its checksums, were compared */
+	/* what it keeps and what was sent (formats.h): right, assumed or allowed; NULL: not
+	 * established. by: told, config, names, option. Static text */
+	struct ws_evidence_format {
+		const char *keeps, *sends, *verdict, *by;
+	} format;
+	struct ws_caches caches;
+	const char *draft;          /* "none", "old", "sent"; NULL: not established */
 	bool draft_old;             /* its draft model keeps the old weights */
 	bool cache_old;             /* it still has the cache of the old weights */
 	bool paused, asleep;        /* at the end */

@@ -80,8 +80,8 @@ static void read_sglang(const struct ws_json *root, struct ws_identity *out)
 	if (ws_json_get_int(root, "tokenizer_worker_num", 1) > 1 || (!timed && !drawn))
 		return;
 	out->seen[0].id = hash_of(root, keys, sizeof keys / sizeof *keys);
-	out->strength = timed ? WS_IDENTITY_SURE : WS_IDENTITY_WEAK;
 	out->processes = out->n = out->seen[0].id != 0;
+	out->strength = !out->n ? WS_IDENTITY_NONE : timed ? WS_IDENTITY_SURE : WS_IDENTITY_WEAK;
 }
 
 void ws_identity_read(const struct ws_json *server_info, int64_t date, struct ws_identity *out)
@@ -103,16 +103,19 @@ uint64_t ws_identity_number(const struct ws_identity *id)
 
 /* A process that was not seen before is one of the same start if it began before the server first
  * answered. Its id is its clock, in ns; a Date is rounded down to seconds. */
-static bool began_later(const struct ws_identity *known, uint64_t id)
+static enum ws_identity_match judge_new(const struct ws_identity *known, uint64_t id)
 {
 	const uint64_t first = (uint64_t)known->since + WS_NS_PER_S;
 	const bool is_clock = id > UINT64_C(1000000000) * WS_NS_PER_S && id < INT64_MAX;
-	return known->since && is_clock && id > first;
+	return !known->since || !is_clock ? WS_IDENTITY_UNTOLD :
+	       id > first                 ? WS_IDENTITY_OTHER :
+	                                    WS_IDENTITY_SAME;
 }
 
 enum ws_identity_match ws_identity_compare(struct ws_identity *known,
                                            const struct ws_identity *now)
 {
+	enum ws_identity_match all = WS_IDENTITY_SAME;
 	if (!known->n || !now->n)
 		return WS_IDENTITY_UNTOLD;
 	if (known->processes != now->processes || known->strength != now->strength)
@@ -121,11 +124,15 @@ enum ws_identity_match ws_identity_compare(struct ws_identity *known,
 		unsigned i = 0;
 		while (i < known->n && known->seen[i].rank != now->seen[k].rank)
 			i++;
-		if (i < known->n ? known->seen[i].id != now->seen[k].id :
-		                   began_later(known, now->seen[k].id))
-			return WS_IDENTITY_OTHER;
+		const enum ws_identity_match one =
+			i == known->n ? judge_new(known, now->seen[k].id) :
+			known->seen[i].id == now->seen[k].id ? WS_IDENTITY_SAME :
+			                                       WS_IDENTITY_OTHER;
+		if (one == WS_IDENTITY_OTHER)
+			return one;
+		all = one == WS_IDENTITY_SAME ? all : one;
 		if (i == known->n && i < WS_IDENTITY_PROCESSES)
 			known->seen[known->n++] = now->seen[k];
 	}
-	return WS_IDENTITY_SAME;
+	return all;
 }

@@ -463,9 +463,10 @@ static int look_again(struct ws_fleet *f, const char *version, size_t *lost, str
 		struct member *m = &f->members[f->index[k]];
 		if (!*lost_by(m, &views[k], why, sizeof why))
 			continue;
+		const bool gone = views[k].ready == WS_READY_UNREACHED;
 		m->result.ok = m->result.current = false;
-		m->result.state = WS_UNTOUCHED;
-		m->result.evidence.end = WS_END_OTHER;
+		m->result.state = gone ? m->result.state : WS_UNTOUCHED;
+		m->result.evidence.end = gone ? WS_END_UNANSWERED : WS_END_OTHER;
 		set_message(m, why);
 		if ((*lost)++ == 0)
 			*first = m;

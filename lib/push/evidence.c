@@ -68,11 +68,37 @@ bool ws_evidence_is_ready(const struct ws_evidence *e)
 
 double ws_evidence_proven(const struct ws_evidence *e)
 {
-	const uint64_t all = e->proven + e->different + e->opaque + e->not_sent;
+	const uint64_t all = e->proven + e->opaque + e->not_sent;
 	return all ? 100.0 * (double)e->proven / (double)all : -1;
 }
 
+static bool has_hash(const struct ws_ev_end *e)
+{
+	return e->verify && strcmp(e->verify, "hash") == 0;
+}
+
+const char *ws_ev_end_words(const struct ws_ev_end *e)
+{
+	if (has_hash(e))
+		return e->not_covered ? ", what was sent verified by hash" : ", verified by hash";
+	if (e->written) /* there is no server */
+		return e->names && e->names->checked ? ", names fit its config.json" : "";
+	if (e->names && e->names->own_config)
+		return ", names fit their own config.json (the server's was not read)";
+	if (!e->names)
+		return "";
+	return e->names->checked ? ", names verified" : ", names not compared";
+}
+
 /* ---- the record ---- */
+
+static bool any_cache_is(const struct ws_caches *c, enum ws_cache_fact fact)
+{
+	for (int i = 0; i < WS_N_CACHES; i++)
+		if (c->of[i].fact == fact)
+			return true;
+	return false;
+}
 
 static enum ws_names_by names_by(const struct ws_name_check_run *r)
 {
@@ -96,13 +122,15 @@ struct ws_evidence push_evidence(const struct ws_push *p, size_t i)
 		.values_read = p->checks.values_read,
 		.whole = e->weights.state == WS_COMMITTED, .closed = !e->weights.scope_open,
 		.proven = e->proof.proven_bytes,
-		.draft_old = info->has_draft && !p->from.target_only && !info->can.session,
-		.cache_old = e->unflushed,
+		.not_sent = e->proof.not_sent_bytes, .different = e->proof.different,
+		.format = { e->format.keeps, e->format.sends, e->format.verdict, e->format.by },
+		.caches = e->caches, .draft = e->draft,
+		.draft_old = e->draft && strcmp(e->draft, "old") == 0,
+		.cache_old = e->unflushed || any_cache_is(&e->caches, WS_CACHE_OLD),
 		.paused = e->paused || e->found_paused || e->left_paused,
 		.asleep = push_is_asleep(e), .staged = p->opts.stage && e->staged,
 	};
 	snprintf(out.against, sizeof out.against, "%.95s", names->against);
-	out.not_sent = e->proof.not_sent_bytes;
 	if (e->proof.bytes > e->proof.proven_bytes + out.not_sent)
 		out.opaque = e->proof.bytes - e->proof.proven_bytes - out.not_sent;
 	out.proven_by_readback = e->coverage >= 0 && !e->proof.bytes;

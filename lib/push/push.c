@@ -79,7 +79,7 @@ static int form_group(struct ws_push *p, const struct ws_push_source *s, struct 
 	if (push_init_group(p, err) || push_check_plan(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_VERIFY);
-	if (push_values(p, err) || push_check_sources(p, err))
+	if (push_values(p, err) || push_check_sources(p, err) || push_require_before(p, err))
 		return -1;
 	if (!p->protocol->prepare)
 		return 0;
@@ -286,7 +286,8 @@ static void note_partial(const struct ws_push *p, struct ws_err *err)
 {
 	size_t committed = 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		committed += p->to.endpoints[i].weights.state == WS_COMMITTED;
+		committed += p->to.endpoints[i].weights.state == WS_COMMITTED &&
+		             p->to.endpoints[i].end != WS_END_UNANSWERED;
 	if (!committed || committed == p->opts.n_endpoints || err->code == WS_ECANCELLED)
 		return;
 	if (err->endpoint[0] && !strstr(err->msg, err->endpoint))
@@ -299,16 +300,17 @@ static void list_endpoints(struct ws_push *p)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct push_endpoint *e = &p->to.endpoints[i];
+		const struct ws_evidence evidence = push_evidence(p, i);
 		p->to.results[i] = (struct ws_ev_endpoint_result){
 			.url = e->url,
-			.ok = e->weights.state == WS_COMMITTED || (p->opts.stage && e->staged),
+			.ok = ws_evidence_word(&evidence) != WS_WORD_NONE,
 			.state = e->weights.state,
 			.paused = e->paused || e->found_paused || e->left_paused,
 			.unflushed = e->unflushed,
 			.staged = e->staged,
 			.paused_ns = e->paused_ns,
 			.message = e->message,
-			.evidence = push_evidence(p, i),
+			.evidence = evidence,
 		};
 	}
 }
@@ -417,6 +419,8 @@ static int resume_all(struct ws_push *p, int rc, struct ws_err *err)
 	if (push_resume(p, rc ? NULL : &why) && rc == 0)
 		rc = note_resume_failure(p, &why, err);
 	if (rc == 0 && !p->opts.stage && push_check_end(p, &why)) /* a stage has checked it */
+		rc = note_resume_failure(p, &why, err);
+	if (rc == 0 && !p->opts.stage && push_require_after(p, &why))
 		rc = note_resume_failure(p, &why, err);
 	return rc;
 }

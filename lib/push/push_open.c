@@ -268,6 +268,10 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 		                  "{gpu} is for {backend} nccl or ipc: no other sends from a GPU");
 	if (o->ipc_by_ordinal && o->backend != WS_BACKEND_IPC)
 		return ws_err_set(err, WS_EUSAGE, "{ipc_by_ordinal} is for {backend} ipc");
+	if (o->require & WS_REQUIRE_BYTES && o->verify != WS_VERIFY_HASH)
+		return ws_err_set(err, WS_EUSAGE, "{require} bytes needs {verify} hash");
+	if (o->require & WS_REQUIRE_NAMES && o->verify == WS_VERIFY_NONE)
+		return ws_err_set(err, WS_EUSAGE, "{require} names and {verify} none contradict");
 	if (check_disk(o, err))
 		return -1;
 	if (o->nccl_library && o->nccl_from)

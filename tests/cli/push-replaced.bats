@@ -110,3 +110,37 @@ if path == "/pause_generation":
 	curl -sS --max-time 180 "$direct/wsync/journal" | grep -q '"paused":false' ||
 		explain "left paused"
 }
+
+@test "the result says what was established of the server" {
+	try wsync-push m -e "$a" --json
+	expect_status 0
+	expect_json '[(e["ok"], e["evidence"]["word"], e["evidence"]["instance"]["strength"],
+		e["evidence"]["instance"]["end"]) for e in lines[-1]["endpoints"]]' \
+		"[(True, 'committed', 'sure', 'same')]"
+	expect_json 'lines[-1]["endpoints"][0]["evidence"]["names"] in ("rules", "list", "own-config")' \
+		True
+	# Only a seed, and no group: whether it was restarted cannot be known.
+	url=$a
+	replies "if path == '/server_info': answer = 200, '{\"tp_size\":1,\"version\":\"0.5.15\",\"random_seed\":1}'"
+	try wsync-push m -e "$url" --backend tensor --json --verify none
+	expect_status 0
+	expect_json '[(e["ok"], e["state"], e["evidence"]["word"]) for e in lines[-1]["endpoints"]]' \
+		"[(True, 'committed', 'acknowledged')]"
+}
+
+@test "--require refuses what is not established before anything changes" {
+	try wsync-push m -e "$a" --require bytes
+	expect_status 2
+	err_has '--require bytes needs --verify hash'
+	try wsync-push m -e "$a" --require names --verify none
+	expect_status 2
+	endpoint empty
+	try wsync-push m -e "$url" --require names --json
+	expect_status 5
+	err_has 'the names were not compared with anything of the servers (--require names)'
+	[ "$(journal "$url" 'paths.count("/pause_generation")')" = 0 ] || explain "it was paused"
+	try wsync-push m -e "$url"
+	expect_status 0
+	try wsync-push m -e "$url" --exclude '*layers.0*' --verify hash --require bytes
+	[ "$status" != 0 ] || explain "a part is no proof of all bytes"
+}

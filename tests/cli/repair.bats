@@ -869,3 +869,31 @@ if path == '/server_info' and __import__('os').path.exists('$scratch/armed'): an
 	try wsync-ctl ready -e "127.0.0.2:$port"
 	expect_status 0
 }
+
+@test "of a push that was killed and one that was refused only the first is made again" {
+	safetensors larger.safetensors a:F32:64,32 b:F32:64,32 c:F32:64,32 d:F32:64,32 >/dev/null
+	endpoint one --fault hang:update_weights_from_distributed:2 \
+		--fault refuse:update_weights_from_distributed:4
+	start push wsync-push small.safetensors -e "$url" --bucket-size 8KiB --weight-version 7
+	eventually requested /update_weights_from_distributed 2
+	kill -KILL "$pid"
+	wait "$pid" || :
+	try wsync-push larger.safetensors -e "$url" --bucket-size 8KiB --weight-version 8
+	expect_status 5
+	try wsync-ctl repair --again --json
+	expect_status 0
+	expect_json '[l["ok"] for l in lines if l["type"] == "again"]' '[True]'
+	try wsync-ctl version -e "$url"
+	expect_out 7
+	try wsync-ctl ready -e "$url"
+	expect_status 0
+}
+
+@test "resume refuses a mixture also by another address" {
+	endpoint named --fault refuse:update_weights_from_distributed:2 --listen 0.0.0.0:0
+	try wsync-push small.safetensors -e "127.0.0.2:${url##*:}" --bucket-size 4KiB
+	[ "$status" != 0 ] || explain "nothing was refused"
+	try wsync-ctl resume -e "127.0.0.1:${url##*:}"
+	expect_status 5
+	err_has 'it has some old and some new weights'
+}

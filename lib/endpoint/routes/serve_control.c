@@ -57,7 +57,6 @@ static void write_version(struct ws_jw *jw, struct ws_serve *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* Locks, because an update from disk changes model_path. */
 /* Real servers list the seconds of each phase of their start. */
 static void write_startup(struct ws_jw *jw, const struct ws_serve *s)
 {
@@ -66,6 +65,7 @@ static void write_startup(struct ws_jw *jw, const struct ws_serve *s)
 	ws_jw_end_object(jw);
 }
 
+/* Locks, because an update from disk changes model_path. */
 static void write_path(struct ws_jw *jw, struct ws_serve *s)
 {
 	pthread_mutex_lock(&s->lock);

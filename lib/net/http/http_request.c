@@ -157,7 +157,7 @@ static size_t take_header(char *bytes, size_t size, size_t n, void *user)
 	if (size * n > 5 && size * n < sizeof date && strncasecmp(bytes, "Date:", 5) == 0) {
 		snprintf(date, sizeof date, "%.*s", (int)(size * n - 5), bytes + 5);
 		const time_t at = curl_getdate(date, NULL);
-		f->call->date = at > 0 ? (int64_t)at : 0;
+		f->call->date = at > 0 && at < (time_t)UINT32_MAX ? (int64_t)at : 0;
 	}
 	f->head_bytes += size * n;
 	return f->head_bytes > WS_HTTP_HEAD_MAX ? 0 : size * n;

@@ -33,6 +33,12 @@ int push_find_targets(struct ws_push *p, struct ws_err *err);
 /* Forgets p->to.listed: the endpoints may be other servers now. */
 void push_names_forget(struct ws_push *p);
 
+/* ---- push_require.c ---- */
+
+int push_require_before(const struct ws_push *p, struct ws_err *err);
+/* The weights are committed already. */
+int push_require_after(const struct ws_push *p, struct ws_err *err);
+
 /* ---- push_fp8.c ---- */
 
 /* Sets p->from.server_config for a push that quantizes. */

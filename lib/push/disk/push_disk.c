@@ -536,9 +536,12 @@ static int check_written(struct ws_push *p, const char *path, uint64_t id, struc
 	uint64_t now;
 	if (!id)
 		return 0;
-	if (ws_disk_files_id(path, &now, err) == 0 && now == id)
+	const int rc = ws_disk_files_id(path, &now, err);
+	if (rc == 0 && now == id)
 		return 0;
-	p->run.commits_void = true;
+	p->run.commits_void = push_disk_of(p)->foreign = true;
+	if (rc)
+		return ws_err_hint(err, "the checkpoint that was written there is gone: push again");
 	ws_err_set(err, WS_EINPUT, "%s: these files are not those that this push has written",
 	           path);
 	return ws_err_hint(err, "somebody else changes them: give each push a {disk_dir} of its "
@@ -649,7 +652,7 @@ static void disk_done(struct ws_push *p, bool ok)
 {
 	struct push_disk *d = push_disk_of(p);
 	struct ws_err why = WS_ERR_INIT;
-	if (!d || !d->name || (ok && p->opts.stage) || (!ok && p->opts.complete))
+	if (!d || !d->name || d->foreign || (ok && p->opts.stage) || (!ok && p->opts.complete))
 		return; /* the servers have another checkpoint, or may still load this one */
 	if (ok)
 		ws_disk_prune(d->dir, d->name, p->opts.disk_keep, p->opts.endpoints,

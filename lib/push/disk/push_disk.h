@@ -18,6 +18,7 @@ struct push_disk {
 	char *name;
 	const char *load_format; /* in the request */
 	uint64_t id;      /* of the files that were written (ws_disk_files_id); 0: none */
+	bool foreign;     /* other files are there now: they are not ours to remove */
 	bool asked;       /* the servers were asked to load it */
 	int64_t told_ns;  /* time of the last progress event */
 };

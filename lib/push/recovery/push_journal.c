@@ -341,7 +341,9 @@ static void settle_earlier(struct ws_push *p, bool ok)
 			forget_updates(p, &list.items[i]);
 	for (size_t i = 0; i < p->recovery.left.n; i++)
 		forget_updates(p, &p->recovery.left.items[i]);
-	if (list.n)
+	/* What a server refused does not replace what can be repeated. */
+	const bool refused = !ok && ws_journal_record(p->recovery.journal)->refused;
+	if (list.n && !refused)
 		clear_all(p, &list, &sent);
 	ws_journal_clear(&p->recovery.left, NULL, p->opts.endpoints, p->opts.n_endpoints, &sent);
 	ws_journal_list_free(&list);

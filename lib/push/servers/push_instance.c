@@ -15,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int64_t LATE_NS = WS_NS_PER_S;           /* after the deadline of the push */
+static const int64_t LATE_NS = WS_NS_PER_S;  /* after the deadline of the push */
+static const int64_t LEAST_NS = WS_NS_PER_S; /* for one answer */
 enum { TIMES = 2, PAUSE_MS = 50 };
 
 /* Withdraws the success: the server that answers now does not have all that was sent. */
@@ -53,7 +54,7 @@ static int read_answer(struct ws_push *p, size_t i, struct ws_endpoint_call *cal
 	p->to.endpoints[i].end = found == WS_IDENTITY_SAME  ? WS_END_SAME :
 	                         found == WS_IDENTITY_OTHER ? WS_END_OTHER :
 	                                                      WS_END_UNTOLD;
-	if (found == WS_IDENTITY_SAME || (found == WS_IDENTITY_UNTOLD && !known->n))
+	if (found == WS_IDENTITY_SAME || (found == WS_IDENTITY_UNTOLD && (!known->n || now.n)))
 		return 0;
 	return refuse(p, i, found, err);
 }
@@ -128,8 +129,11 @@ static int call_roll(struct ws_push *p, ws_deadline until, struct ws_err *err)
 	for (size_t i = 0; i < n; i++)
 		p->to.endpoints[i].end = WS_END_UNKNOWN;
 	while (calls) {
+		/* A request that is lost leaves time for the next. */
+		const ws_deadline part = ws_deadline_part(until, 3);
+		const ws_deadline least = ws_deadline_in(LEAST_NS);
 		*err = (struct ws_err)WS_ERR_INIT;
-		rc = ask(p, calls, until, err);
+		rc = ask(p, calls, ws_deadline_min(until, part > least ? part : least), err);
 		if (!rc || err->code == WS_ECANCELLED || err->code == WS_ESYSTEM ||
 		    any_is(p, WS_END_OTHER) || ws_deadline_passed(until))
 			break;
@@ -216,7 +220,7 @@ int push_check_end(struct ws_push *p, struct ws_err *err)
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		if (p->to.endpoints[i].end == WS_END_UNANSWERED)
 			push_note_gone(p, i, &why);
-	if (err && any_is(p, WS_END_OTHER))
+	if (err && !any_is(p, WS_END_UNANSWERED))
 		*err = why;
 	else if (err) {
 		ws_err_set(err, WS_EREACH, "%s has confirmed the weights and does not answer any "
