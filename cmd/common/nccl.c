@@ -114,7 +114,7 @@ static struct setting {
 static bool reserved, started;
 
 /* Makes the variables exist before the first thread starts. Replacing one later moves no other,
- * which a thread may be reading. To NCCL an empty interface is none. */
+ * which a thread may be reading. NCCL ignores an empty interface. */
 static void reserve(void)
 {
 	static const char *const own[] = { "-2", "2", "" }; /* as if they were not set */
@@ -127,7 +127,8 @@ static void reserve(void)
 
 static int set(struct setting *s, const char *value, const char *url, struct ws_err *err)
 {
-	if (s->users || (started && strcmp(s->value, value) == 0))
+	const bool interface = s == &settings[2]; /* of the first group: NCCL reads it once */
+	if (s->users || (started && (interface || strcmp(s->value, value) == 0)))
 		return 0;
 	if (started) {
 		ws_err_set(err, WS_EDATA, "%s needs %s=%s, and NCCL was started with %s here", url,
@@ -143,8 +144,8 @@ int nccl_set(const struct ws_nccl_settings *s, struct ws_err *err)
 	char cumem[16], nvls[16], interface[24];
 	if (s->other && !settings[0].users) {
 		ws_err_set(err, WS_EREFUSED,
-		           "%s and %s start NCCL with different settings (NCCL_CUMEM_ENABLE), "
-		           "which one group cannot have",
+		           "%s and %s start NCCL with different settings (NCCL_CUMEM_ENABLE), and "
+		           "one group needs equal settings",
 		           s->url, s->other);
 		return ws_err_hint(err, "push to each kind of server separately, or set "
 		                        "NCCL_CUMEM_ENABLE to one value for all servers and here");
