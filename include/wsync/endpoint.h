@@ -180,8 +180,8 @@ struct ws_endpoint_info {
 	int64_t ns;               /* the slower of the two answers */
 };
 
-/* Settings of NCCL that all ranks of one group must have alike. NCCL reads them from the environment
- * of its process, once, before the process joins its first group. Ranks of one machine that differ
+/* Settings of NCCL that all ranks of one group must have alike. NCCL reads them from its process's
+ * environment, once, before the process joins its first group. Ranks of one machine that differ
  * in them fail with "invalid argument" or hang (SkyRL #143, NeMo-RL #564). */
 enum { WS_NCCL_OWN_CUMEM = -2, WS_NCCL_OWN_NVLS = 2 }; /* NCCL's defaults: as if it were unset */
 struct ws_nccl_settings {

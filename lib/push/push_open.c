@@ -263,7 +263,8 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 		                  "{backend} %s has a protocol of its own, and sends flattened "
 		                  "buckets only",
 		                  o->backend == WS_BACKEND_IPC ? "ipc" : "tensor");
-	if ((o->gpu || o->gpu_uuid) && o->backend != WS_BACKEND_NCCL && o->backend != WS_BACKEND_IPC)
+	if ((o->gpu || o->gpu_uuid) && o->backend != WS_BACKEND_NCCL &&
+	    o->backend != WS_BACKEND_IPC)
 		return ws_err_set(err, WS_EUSAGE,
 		                  "{gpu} is for {backend} nccl or ipc: no other sends from a GPU");
 	if (o->ipc_by_ordinal && o->backend != WS_BACKEND_IPC)

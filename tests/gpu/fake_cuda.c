@@ -628,7 +628,8 @@ __attribute__((constructor)) static void mind_forks(void)
 }
 
 /* For programs, which no test can speak to: FAKE_CUDA_REFUSE="cuMemAlloc_v2 3 2" is refuse() of
- * that, and "*" any function. FAKE_CUDA_MIG: the GPUs are parts of some. FAKE_CUDA_VERSION: the driver's. */
+ * that, and "*" any function. FAKE_CUDA_MIG: the GPUs are parts of some. FAKE_CUDA_VERSION: the
+ * driver's. */
 __attribute__((constructor)) static void read_environment(void)
 {
 	const char *text = getenv("FAKE_CUDA_REFUSE");
