@@ -114,7 +114,7 @@ static struct setting {
 static bool reserved, started;
 
 /* Makes the variables exist before the first thread starts. Replacing one later moves no other,
- * which a thread may be reading. To NCCL an empty interface is none. */
+ * which a thread may be reading. NCCL ignores an empty interface. */
 static void reserve(void)
 {
 	static const char *const own[] = { "-2", "2", "" }; /* as if they were not set */

@@ -187,7 +187,7 @@ enum { WS_NCCL_OWN_CUMEM = -2, WS_NCCL_OWN_NVLS = 2 }; /* NCCL's defaults: as if
 struct ws_nccl_settings {
 	int cumem, nvls;     /* NCCL_CUMEM_ENABLE, NCCL_NVLS_ENABLE */
 	const char *url;     /* the server whose settings these are; borrowed */
-	const char *other;   /* a server with other settings; NULL: there is none; borrowed */
+	const char *other;   /* a server with other settings; NULL: all are alike; borrowed */
 	/* network interface of our address in the group; "": loopback, or not known */
 	char interface[16];
 };

@@ -34,7 +34,7 @@ struct ws_transport_gpu {
 	struct ws_nccl_settings nccl_settings;
 	const char *uuid;   /* of the GPU (ws_cuda_find); NULL: `device` */
 	int device;
-	/* reports what goes otherwise than expected; NULL: nobody listens */
+	/* called with a warning; NULL: warnings are dropped */
 	void (*warn)(void *ctx, const char *text);
 	void *warn_ctx;
 	uint64_t staging_bytes; /* of the largest bucket; 0: not known */
