@@ -344,12 +344,12 @@ static void text_summary(struct ui *ui, const struct ws_ev_end *e)
 	ui_text_left_out(e->left_out);
 	if (e->not_covered)
 		printf(", not covered: %zu of the server's parameters", e->not_covered);
-	if (e->format_note)
-		printf(" (%s)", ui_words(e->format_note));
 	if (e->weight_version)
 		printf(", weight version %s", ui_text(e->weight_version));
 	if (e->round && e->round->ended)
 		printf(", ends %s", ui_text(e->round->text));
+	if (e->format_note)
+		printf(" (%s)", ui_words(e->format_note));
 	putchar('\n');
 }
 

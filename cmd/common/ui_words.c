@@ -23,7 +23,8 @@ static const struct {
 };
 /* Fields of the same names, but for "_". */
 static const char *const alike[] = {
-	"allow-older", "allow-unknown", "require", "api-key-file", "asleep", "backend", "bucket-size", "ca-file",
+	"allow-older", "allow-unknown", "require", "api-key-file", "asleep", "backend",
+	"bucket-size", "ca-file",
 	"config", "device", "disk-dir", "disk-path", "dry-run", "ep", "exclude", "flush",
 	"flush-first", "gpu", "group-name", "include", "keep", "lineage", "map",
 	"master-address", "master-port", "min-coverage", "min-endpoints", "model",

@@ -156,8 +156,8 @@ enum ws_sends ws_format_of_tensor(const char *name, enum ws_dtype dtype)
 		return WS_SENDS_INTEGERS;
 	if (ws_ends_with(name, "_scale_inv"))
 		return dtype == WS_DTYPE_U8 ? WS_SENDS_MXFP8 : WS_SENDS_FP8_BLOCKS;
-	return dtype == WS_DTYPE_F8_E4M3 && !ws_ends_with(name, "_scale") ? WS_SENDS_FP8_SCALES :
-	                                                                 WS_SENDS_OTHER;
+	const bool codes = dtype == WS_DTYPE_F8_E4M3 && !ws_ends_with(name, "_scale");
+	return codes ? WS_SENDS_FP8_SCALES : WS_SENDS_OTHER;
 }
 
 bool ws_format_is_matrix(const char *name, unsigned n_dims, char *module, size_t n)

@@ -64,5 +64,6 @@ bool ws_select_fp8(const struct ws_transform_opts *o, const char *name, unsigned
 	module[n - strlen(leaf)] = 0;
 	if (is_never(module) || ws_select_is_skipped(o, module))
 		return false;
-	return o->quant && o->quant->n_skip ? !ws_quant_skips(o->quant, module) : ws_select_is_known(module);
+	return o->quant && o->quant->n_skip ? !ws_quant_skips(o->quant, module) :
+	                                      ws_select_is_known(module);
 }

@@ -266,7 +266,7 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"],
 
 @test "a server of stages and replicas loads, too, and tells how many requests it paused" {
 	model qwen3
-	canned a '/server_info=200:{"tp_size":1,"pp_size":2,"dp_size":2,"version":"0.5.15","quantization":"awq"}' \
+	canned a '/server_info=200:{"tp_size":1,"pp_size":2,"dp_size":2,"version":"0.5.15","quantization":"fp8"}' \
 		'/model_info=200:{"model_path":"x"}' '/pause_generation=200:{"status":"ok"}' \
 		'/flush_cache=200:Cache flushed.' '/continue_generation=200:{"status":"ok"}' \
 		'/update_weights_from_disk=200:{"success":true,"message":"Done.","num_paused_requests":3}' \
@@ -275,7 +275,7 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"],
 	expect_status 5
 	err_has "2 pipeline stages"
 	try wsync-push m -e "$url" --lineage sglang-2026 --verify none --backend disk \
-		--load-format safetensors --weight-version 3
+		--load-format safetensors --weight-version 3 --allow-unknown format
 	expect_status 0
 	out_has "Done. (3 requests were paused)"
 	grep -F '"load_format":"safetensors","flush_cache":true,"abort_all_requests":false,"recapture_cuda_graph":true}' a.out

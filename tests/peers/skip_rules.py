@@ -76,7 +76,7 @@ def ask(skipped, kind, entries, server):
 MARKS = {True: "1", False: "0", None: "-"}
 print("/* SPDX-License-Identifier: Apache-2.0 */")
 print("/* skip_rules.h - written by tests/peers/skip_rules.py: which modules do servers of these")
-print(" * releases leave in 16 bits (1)? The answers of their own functions; -: they do not start. */")
+print(" * releases leave in 16 bits (1)? Their own functions answer; -: they do not start. */")
 print("static const char *const skip_modules[] = {")
 print("".join(f'\t"{module}",\n' for module in MODULES) + "};")
 print("static const struct {\n\tenum ws_skip_rule rule;\n\tconst char *entries[3], *answers;")

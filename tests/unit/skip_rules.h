@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* skip_rules.h - written by tests/peers/skip_rules.py: which modules do servers of these
- * releases leave in 16 bits (1)? The answers of their own functions; -: they do not start. */
+ * releases leave in 16 bits (1)? Their own functions answer; -: they do not start. */
 static const char *const skip_modules[] = {
 	"model.layers.0.self_attn.q_proj",
 	"model.layers.0.self_attn.k_proj",

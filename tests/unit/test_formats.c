@@ -94,10 +94,11 @@ TEST(only_the_pairs_of_the_table_are_right)
 		for (unsigned k = 0; k < WS_N_KEEPS; k++)
 			for (unsigned s = 0; s < WS_N_SENDS; s++) {
 				const char *why = NULL, *remedy = NULL;
-				const enum ws_fits fits = ws_format_fits(vllm, k, s, &why, &remedy);
-				if ("RAu-"[fits] != expected[vllm][k][s])
-					fail_msg("%s: %s sent to %s is %c", vllm ? "vllm" : "sglang",
-					         ws_sends_word(s), ws_keeps_word(k), "RAu-"[fits]);
+				const char is =
+					"RAu-"[ws_format_fits(vllm, k, s, &why, &remedy)];
+				if (is != expected[vllm][k][s])
+					fail_msg("vllm %d: %s sent to %s is %c", vllm,
+					         ws_sends_word(s), ws_keeps_word(k), is);
 				assert_true(why && *why && remedy && *remedy);
 			}
 }
@@ -122,7 +123,8 @@ TEST(tensors_show_their_format)
 		{ "m.o_proj.weight.quant_state.bitsandbytes__nf4", WS_DTYPE_U8, WS_SENDS_BNB },
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-		assert_int_equal(ws_format_of_tensor(cases[i].name, cases[i].dtype), cases[i].sends);
+		assert_int_equal(ws_format_of_tensor(cases[i].name, cases[i].dtype),
+		                 cases[i].sends);
 }
 
 TEST(matrices_are_those_that_servers_quantize)

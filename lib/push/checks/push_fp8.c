@@ -194,8 +194,8 @@ static int check_module(const struct ws_push *p, const struct server *s,
 		                              err);
 	const bool skips = q && ws_quant_skips(q, module);
 	if (codes && skips)
-		return refuse(s, t->name, "keeps this module in 16 bits, by its list of modules, and "
-		              "FP8 codes are sent", "push to it alone, with {quantize} fp8", false,
+		return refuse(s, t->name, "keeps this module in 16 bits, by its list of modules, "
+		              "and FP8 codes are sent", "push to it alone, with {quantize} fp8", false,
 		              err);
 	return left && !skips ?
 	               refuse(s, t->name, "keeps this module in FP8, and 16 bits are sent",
@@ -296,7 +296,8 @@ static int check_one(struct ws_push *p, size_t i, const struct ws_config *config
 	warn_of_scales(p, s.info, own ? config : NULL);
 	find_keeps(&s, own);
 	if (s.info->keeps_anything && s.keeps == WS_KEEPS_UNTOLD && !find_word(s.info)) {
-		p->to.endpoints[i].format = (struct push_format){ "anything", "any", "right", "told" };
+		p->to.endpoints[i].format =
+			(struct push_format){ "anything", "any", "right", "told" };
 		return 0;
 	}
 	if (ask_for_scales(p, &s, err))
