@@ -112,7 +112,7 @@ struct ws_identity {
 		unsigned rank;
 		uint64_t id;
 	} seen[WS_IDENTITY_PROCESSES];
-	int64_t since;      /* the server's clock when it first answered: ns since 1970; 0: unknown */
+	int64_t since; /* the server's clock when it first answered: ns since 1970; 0: unknown */
 };
 enum ws_identity_match {
 	WS_IDENTITY_SAME,

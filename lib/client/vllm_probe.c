@@ -44,7 +44,7 @@ static const char *const paths[QUESTIONS] = {
 
 struct vllm_probe {
 	const struct ws_call *to;
-	ws_deadline slow_until, config_until, optional_until;
+	ws_deadline slow_until, world_until, config_until, optional_until;
 	const bool *wanted;
 	const struct ws_vllm_known *known;
 	struct ws_endpoint_info *infos;
@@ -265,6 +265,14 @@ static void refuse_prime_rl(const char *url, struct ws_err *err)
 
 /* ---- questions ---- */
 
+static ws_deadline until_of(const struct vllm_probe *p, int question)
+{
+	return question == CONFIG                      ? p->config_until :
+	       question == LABEL || question == MODELS ? p->optional_until :
+	       question == VERSION || question == TRL  ? p->to->until :
+	                                                 p->world_until;
+}
+
 static int ask(struct vllm_probe *p, int from, int to, const bool *wanted, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->to->n; i++)
@@ -272,11 +280,7 @@ static int ask(struct vllm_probe *p, int from, int to, const bool *wanted, struc
 			if ((q != VERSION || !p->known[i].version) &&
 			    ws_endpoint_prepare(call_of(p, i, q), p->to->urls[i], "GET", paths[q],
 			                        NULL,
-			                        q == CONFIG ? p->config_until :
-			                        q == LABEL || q == MODELS ?
-			                                p->optional_until :
-			                                p->to->until,
-			                        err))
+			                        until_of(p, q), err))
 				return -1;
 	return ws_endpoint_run(p->to->http, p->calls, p->to->n * QUESTIONS, p->to->cancel, err);
 }
@@ -314,11 +318,12 @@ static int probe(struct vllm_probe *p, struct ws_err *err)
 		p->vllm[i] = p->wanted[i] && is_vllm(p, i);
 	p->optional_until = ws_deadline_min(ws_deadline_part(p->to->until, 2),
 	                                    ws_deadline_in(OPTIONAL_NS));
+	const ws_deadline least = ws_deadline_in(LEAST_NS); /* if another server is silent */
+	p->world_until = p->to->until > least ? p->to->until : least;
 	/* The first answer with the configuration takes seconds, in which no other comes. */
 	if (ask(p, WORLD, CONFIG, p->vllm, err))
 		return -1;
 	const ws_deadline until = ws_deadline_min(p->slow_until, ws_deadline_in(CONFIG_NS));
-	const ws_deadline least = ws_deadline_in(LEAST_NS); /* if another server is silent */
 	p->config_until = until > p->to->until ? until : p->to->until;
 	p->config_until = p->config_until > least ? p->config_until : least;
 	if (ask(p, CONFIG, QUESTIONS, p->vllm, err))

@@ -218,8 +218,8 @@ static const struct {
 		"start it from a checkpoint of block FP8 and push with {quantize} fp8, or start it "
 		"in 16 bits" },
 	[WS_KEEPS_FP8] = { "fp8", { 0, 0 }, { BIT(DENSE), BIT(DENSE) }, CODES,
-		"keeps its weights in FP8, with scales of a kind that it does not tell: it may cast "
-		"16-bit weights, keep the old scales, and report success",
+		"keeps its weights in FP8, with scales of a kind that it does not tell: it may "
+		"cast 16-bit weights, keep the old scales, and report success",
 		"add {quantize} fp8" },
 	[WS_KEEPS_FP8_BLOCKS] = { "fp8-blocks", { BIT(FP8_BLOCKS), BIT(FP8_BLOCKS) }, { 0, 0 }, 0,
 		"keeps its weights in FP8 with a scale for each block: it would cast other "

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* evidence.c - the record of what a push has established of each server, and its words.
- *
- * This file alone fills the record (push_evidence), once, when the states of the endpoints are
- * final, and this file alone says which words of success it allows. */
+/* evidence.c - the words of success that the record of a push allows. This file alone has them;
+ * push_evidence.c alone fills the record. */
 #include "wsync/evidence.h"
 
-#include "push_protocol.h"
+#include "wsync/push.h"
+#include "wsync/tool/name_check_run.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -88,51 +87,4 @@ const char *ws_ev_end_words(const struct ws_ev_end *e)
 	if (!e->names)
 		return "";
 	return e->names->checked ? ", names verified" : ", names not compared";
-}
-
-/* ---- the record ---- */
-
-static bool any_cache_is(const struct ws_caches *c, enum ws_cache_fact fact)
-{
-	for (int i = 0; i < WS_N_CACHES; i++)
-		if (c->of[i].fact == fact)
-			return true;
-	return false;
-}
-
-static enum ws_names_by names_by(const struct ws_name_check_run *r)
-{
-	return r->checked    ? (r->layout ? WS_NAMES_BY_RULES : WS_NAMES_BY_LIST) :
-	       r->own_config ? WS_NAMES_BY_OWN_CONFIG :
-	                       WS_NAMES_BY_NOTHING;
-}
-
-struct ws_evidence push_evidence(const struct ws_push *p, size_t i)
-{
-	const struct push_endpoint *e = &p->to.endpoints[i];
-	const struct ws_endpoint_info *info = &p->to.infos[i];
-	const struct ws_name_check_run *names = &p->checks.names;
-	struct ws_evidence out = {
-		.identity = info->identity, .end = e->end,
-		.family = ws_lineage_family(info->lineage),
-		.group_alive = p->link.group && ws_group_alive(p->link.group),
-		.label_set = e->label_moved, .label_read = e->label_read,
-		.names = names_by(names),
-		.names_ok = names->checked && !names->found.errors,
-		.values_read = p->checks.values_read,
-		.whole = e->weights.state == WS_COMMITTED, .closed = !e->weights.scope_open,
-		.proven = e->proof.proven_bytes,
-		.not_sent = e->proof.not_sent_bytes, .different = e->proof.different,
-		.format = { e->format.keeps, e->format.sends, e->format.verdict, e->format.by },
-		.caches = e->caches, .draft = e->draft,
-		.draft_old = e->draft && strcmp(e->draft, "old") == 0,
-		.cache_old = e->unflushed || any_cache_is(&e->caches, WS_CACHE_OLD),
-		.paused = e->paused || e->found_paused || e->left_paused,
-		.asleep = push_is_asleep(e), .staged = p->opts.stage && e->staged,
-	};
-	snprintf(out.against, sizeof out.against, "%.95s", names->against);
-	if (e->proof.bytes > e->proof.proven_bytes + out.not_sent)
-		out.opaque = e->proof.bytes - e->proof.proven_bytes - out.not_sent;
-	out.proven_by_readback = e->coverage >= 0 && !e->proof.bytes;
-	return out;
 }

@@ -106,7 +106,7 @@ struct ws_push {
 	struct push_watch watch;
 };
 
-/* ---- evidence.c ---- */
+/* ---- push_evidence.c ---- */
 
 /* What was established of endpoint i. */
 struct ws_evidence push_evidence(const struct ws_push *p, size_t i);

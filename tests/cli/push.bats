@@ -285,7 +285,7 @@ is it a router or a proxy? use the address of the server itself"
 	# A load from disk is one request for the whole server.
 	mkdir whole
 	cp small.safetensors whole/model.safetensors
-	try wsync-push whole -e "$url" --backend disk --verify none --json
+	try wsync-push whole -e "$url" --backend disk --verify none --json --allow-unknown format
 	expect_status 0
 	expect_json '[l["ranks"] for l in lines if l["type"] == "endpoint"
 		and l["phase"] == "connect"]' "[0]"

@@ -871,14 +871,14 @@ if path == '/server_info' and __import__('os').path.exists('$scratch/armed'): an
 }
 
 @test "of a push that was killed and one that was refused only the first is made again" {
-	safetensors larger.safetensors a:F32:64,32 b:F32:64,32 c:F32:64,32 d:F32:64,32 >/dev/null
+	safetensors wrong.safetensors x:F32:64,32 y:F32:64,32 z:F32:64,32 >/dev/null
 	endpoint one --fault hang:update_weights_from_distributed:2 \
 		--fault refuse:update_weights_from_distributed:4
 	start push wsync-push small.safetensors -e "$url" --bucket-size 8KiB --weight-version 7
 	eventually requested /update_weights_from_distributed 2
 	kill -KILL "$pid"
 	wait "$pid" || :
-	try wsync-push larger.safetensors -e "$url" --bucket-size 8KiB --weight-version 8
+	try wsync-push wrong.safetensors -e "$url" --bucket-size 8KiB --weight-version 8
 	expect_status 5
 	try wsync-ctl repair --again --json
 	expect_status 0

@@ -20,7 +20,7 @@ cuda=()
 [ -e "$build/tests/gpu/fake_cuda.so" ] || cuda=(CUDA=0) # as that was built
 # shellcheck disable=SC2016  # for make and for the loader
 "${MAKE:-make}" --no-print-directory BUILD="$kit/build" "${cuda[@]}" programs gpu-programs \
-    LDFLAGS="${LDFLAGS-} -s -Wl,--disable-new-dtags,-rpath,'\$\$ORIGIN/../lib:\$\$ORIGIN/../../lib'"
+    LDFLAGS="${LDFLAGS-} -s -Wl,-z,noseparate-code,--build-id=none,--disable-new-dtags,-rpath,'\$\$ORIGIN/../lib:\$\$ORIGIN/../../lib'"
 find "$kit/build" -maxdepth 1 ! -type d -delete
 # of the doubles, which run everywhere
 find "$kit/build/tests/gpu" -name 'test_*' ! -name '*_gpu' -delete
@@ -32,10 +32,12 @@ while read -r name path; do
     [[ $name =~ $of_libc ]] || install -m 644 "$path" "$kit/build/lib/$name"
 done
 
-for dir in tests/gpu tests/peers tests/cli; do
+for dir in tests/gpu tests/cli; do
     mkdir -p "$kit/$dir"
     cp -p "$dir"/*.py "$kit/$dir"
 done
+mkdir -p "$kit/tests/peers" # what runs on a GPU, and what that imports
+cp -p tests/peers/{lib,mkst,receiver,test_vllm,vllm_server}.py "$kit/tests/peers"
 mkdir -p "$kit/lib" && cp -Rp lib/vllm "$kit/lib"
 [ ! -d cmd/python ] || cp -Rp cmd/python "$kit/cmd"
 # What is written in bats, with bats, which is shell; python3 may be anywhere there.

@@ -6,6 +6,7 @@ adapter_config and the shapes of the adapter's tensors, and what PEFT makes of t
 of the merged tensors, or why it refuses. All numbers come from the names: small integers in
 factors, sixteenths in bases, so that every sum of fp32 is exact. peft_oracle.py makes descriptions.
 """
+import collections
 import functools
 import hashlib
 import json
@@ -99,6 +100,42 @@ def read_all(directory):
 def write_json(path, value):
     with open(path, "w") as f:
         json.dump(value, f)
+
+
+# ---- descriptions ----
+
+def usual_config(cases):
+    """For each key the value that most adapters have: a description says it once."""
+    values = collections.defaultdict(collections.Counter)
+    for case in cases:
+        for key, value in case["config"].items():
+            values[key][json.dumps(value)] += 1
+    return {key: json.loads(found.most_common(1)[0][0]) for key, found in values.items()}
+
+
+def write_description(path, bases, cases):
+    usual = usual_config(cases)
+    lines = []
+    for case in cases:
+        config = case["config"]
+        own = {k: v for k, v in config.items() if json.dumps(v) != json.dumps(usual[k])}
+        lacks = sorted(usual.keys() - config.keys())
+        lines.append(json.dumps(dict(case, config=own, **({"lacks": lacks} if lacks else {}))))
+    with open(path, "w") as f:
+        f.write('{"bases": {\n')
+        f.write(",\n".join("%s: %s" % (json.dumps(k), json.dumps(v)) for k, v in bases.items()))
+        f.write('},\n"config": %s,\n"cases": [\n' % json.dumps(usual))
+        f.write(",\n".join(lines))
+        f.write("]}\n")
+
+
+def read_description(path):
+    with open(path) as f:
+        data = json.load(f)
+    for case in data["cases"]:
+        case["config"] = {k: v for k, v in dict(data["config"], **case["config"]).items()
+                          if k not in case.get("lacks", ())}
+    return data
 
 
 def program(name, *args):

@@ -451,13 +451,7 @@ def make(path, n, seed=0, flat=None):
                 case = make_case(r, name, made[name], kind, d)
             if case and len(cases) < n:
                 cases.append(case)
-    with open(path, "w") as f:
-        f.write('{"bases": {\n')
-        f.write(",\n".join("%s: %s" % (json.dumps(k), json.dumps(b.describe()))
-                           for k, b in made.items()))
-        f.write('},\n"cases": [\n')
-        f.write(",\n".join(json.dumps(c) for c in cases))
-        f.write("]}\n")
+    peft_cases.write_description(path, {k: b.describe() for k, b in made.items()}, cases)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ With WSYNC_TEST_PEFT=1, or with a number, which chooses others, the real PEFT ma
 the first time it fetches 100 MB from PyPI. WSYNC_TEST_PEFT=bless writes cases.json anew.
 """
 import collections
-import json
 import os
 import shutil
 import subprocess
@@ -41,8 +40,7 @@ def make(path, n, seed):
 
 
 def check(path, name):
-    with open(path) as f:
-        data = json.load(f)
+    data = peft_cases.read_description(path)
     bases = peft_cases.Bases(data["bases"], lib.scratch("bases-of-" + name))
     counts, wrong = collections.Counter(), []
     for i, case in enumerate(data["cases"]):

@@ -67,7 +67,7 @@ TEST(no_word_is_said_without_its_facts)
 
 TEST(proven_is_a_share_of_the_servers_own_parameters)
 {
-	struct ws_evidence e = { .proven = 90, .opaque = 5, .different = 3, .not_sent = 2 };
+	struct ws_evidence e = { .proven = 90, .opaque = 5, .not_sent = 5, .different = 3 };
 	assert_true(ws_evidence_proven(&e) == 90);
 	e = (struct ws_evidence){ .proven = 0 };
 	assert_true(ws_evidence_proven(&e) < 0);

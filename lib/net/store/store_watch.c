@@ -375,9 +375,12 @@ static const char *why_not(struct ws_store_conn *c, struct ws_bytes key, bool co
 		note_clash(c, key);
 		return "it tried to change a key of another rank";
 	}
-	return c->member || claim_sender(c, key) ?
-	               NULL :
-	               "it tried to set a key that no rank of this group sets";
+	if (c->member || claim_sender(c, key))
+		return NULL;
+	return ws_store_classify(key.data, key.n, core->group) == WS_KEY_OTHER ?
+	               "it tried to set a key that no rank of this group sets" :
+	               "it joins a group of another name: a server that was told another name, "
+	               "or a process of an earlier attempt";
 }
 
 bool ws_store_watch_may_write(struct ws_store_conn *c, struct ws_bytes key, bool counts)

@@ -136,9 +136,10 @@ static void note(struct ws_push *p, const struct server *s, enum ws_sends sends,
 {
 	p->to.endpoints[s->i].format = (struct push_format){
 		.keeps = ws_keeps_word(s->keeps), .sends = ws_sends_word(sends), .by = s->by,
-		.verdict = fits == WS_FITS_RIGHT   ? "right" :
-		           fits == WS_FITS_ASSUMED ? "assumed" :
-		                                     "allowed",
+		.verdict = fits == WS_FITS_RIGHT                ? "right" :
+		           fits == WS_FITS_ASSUMED              ? "assumed" :
+		           fits == WS_FITS_UNKNOWN && allows(p) ? "allowed" :
+		                                                  "refused",
 	};
 }
 
@@ -194,9 +195,9 @@ static int check_module(const struct ws_push *p, const struct server *s,
 		                              err);
 	const bool skips = q && ws_quant_skips(q, module);
 	if (codes && skips)
-		return refuse(s, t->name, "keeps this module in 16 bits, by its list of modules, "
-		              "and FP8 codes are sent", "push to it alone, with {quantize} fp8", false,
-		              err);
+		return refuse(s, t->name,
+		              "keeps this module in 16 bits, by its list of modules, and FP8 codes "
+		              "are sent", "push to it alone, with {quantize} fp8", false, err);
 	return left && !skips ?
 	               refuse(s, t->name, "keeps this module in FP8, and 16 bits are sent",
 	                      t->n_dims == 3 ? own_tensors : "push to it alone", false, err) :
@@ -295,7 +296,7 @@ static int check_one(struct ws_push *p, size_t i, const struct ws_config *config
 		return -1;
 	warn_of_scales(p, s.info, own ? config : NULL);
 	find_keeps(&s, own);
-	if (s.info->keeps_anything && s.keeps == WS_KEEPS_UNTOLD && !find_word(s.info)) {
+	if (s.info->keeps_anything && !*s.info->quantization && !own && !find_word(s.info)) {
 		p->to.endpoints[i].format =
 			(struct push_format){ "anything", "any", "right", "told" };
 		return 0;

@@ -17,8 +17,8 @@ static int check_format(const struct ws_push *p, size_t i, struct ws_err *err)
 	const struct push_format *f = &p->to.endpoints[i].format;
 	if (f->verdict && strcmp(f->verdict, "right") == 0)
 		return 0;
-	return refuse(p, i, WS_EREFUSED, "the format of its weights is not known ({require} format)",
-	              err);
+	return refuse(p, i, WS_EREFUSED,
+	              "the format of its weights is not known ({require} format)", err);
 }
 
 int push_require_before(const struct ws_push *p, struct ws_err *err)
@@ -47,8 +47,9 @@ static int check_caches(const struct ws_push *p, size_t i, struct ws_err *err)
 			              "may hold results of the old ones ({require} caches)", err);
 		untold |= e->caches.of[k].fact == WS_CACHE_UNTOLD;
 	}
-	return untold ? refuse(p, i, WS_EUNKNOWN, "it has the new weights, and does not tell whether "
-	                       "all of its caches are clear ({require} caches)", err) :
+	return untold ? refuse(p, i, WS_EUNKNOWN,
+	                       "it has the new weights, and does not tell whether all of its "
+	                       "caches are clear ({require} caches)", err) :
 	                0;
 }
 
@@ -57,8 +58,9 @@ int push_require_after(const struct ws_push *p, struct ws_err *err)
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct push_endpoint *e = &p->to.endpoints[i];
 		if (p->opts.require & WS_REQUIRE_BYTES && e->not_covered)
-			return refuse(p, i, WS_EREFUSED, "parameters of the server were not sent, so "
-			              "their bytes are not proven ({require} bytes)", err);
+			return refuse(p, i, WS_EREFUSED,
+			              "parameters of the server were not sent, so their bytes are "
+			              "not proven ({require} bytes)", err);
 		if (p->opts.require & WS_REQUIRE_CACHES && check_caches(p, i, err))
 			return -1;
 	}

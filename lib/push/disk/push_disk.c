@@ -541,7 +541,8 @@ static int check_written(struct ws_push *p, const char *path, uint64_t id, struc
 		return 0;
 	p->run.commits_void = push_disk_of(p)->foreign = true;
 	if (rc)
-		return ws_err_hint(err, "the checkpoint that was written there is gone: push again");
+		return ws_err_hint(err, "the checkpoint that was written there is gone: push "
+		                        "again");
 	ws_err_set(err, WS_EINPUT, "%s: these files are not those that this push has written",
 	           path);
 	return ws_err_hint(err, "somebody else changes them: give each push a {disk_dir} of its "

@@ -204,8 +204,10 @@ static bool match(struct ws_push *p, struct ws_journal_entry *entry)
 	for (size_t k = r->n_endpoints; k-- > 0;) { /* forget_start may remove it */
 		const struct ws_journal_endpoint was = r->endpoints[k];
 		const size_t i = push_find_endpoint(p, was.url);
-		const bool works = entry->fate == WS_PROCESS_ALIVE && !is_ours(r); /* we lock URLs */
-		const size_t other = i < p->opts.n_endpoints || works ? i : find_by_instance(p, &was);
+		/* A live push of our endpoints is impossible: we hold their locks. */
+		const bool works = entry->fate == WS_PROCESS_ALIVE && !is_ours(r);
+		const size_t other =
+			i < p->opts.n_endpoints || works ? i : find_by_instance(p, &was);
 		if (other == p->opts.n_endpoints)
 			continue;
 		if (other != i)
@@ -261,8 +263,10 @@ size_t push_aliases(const struct ws_push *p, const struct ws_journal_list *list,
 	size_t n = 0;
 	for (size_t i = 0; i < list->n; i++) {
 		const struct ws_journal_record *r = &list->items[i].record;
-		for (size_t k = 0; !list->items[i].err.code && k < r->n_endpoints && n < most; k++)
-			if (list->items[i].fate != WS_PROCESS_ALIVE && find_by_instance(p, &r->endpoints[k]) < p->opts.n_endpoints)
+		if (list->items[i].fate == WS_PROCESS_ALIVE || list->items[i].err.code)
+			continue;
+		for (size_t k = 0; k < r->n_endpoints && n < most; k++)
+			if (find_by_instance(p, &r->endpoints[k]) < p->opts.n_endpoints)
 				urls[n++] = r->endpoints[k].url;
 	}
 	return n;
