@@ -92,6 +92,7 @@ void record_put_pause(struct ws_jw *w, const struct ws_journal_entry *e)
 	ws_jw_int(w, "pid", e->record.process.pid);
 	ws_jw_str(w, "host", e->record.process.host);
 	ws_jw_str(w, "process", record_fate(e));
+	ws_jw_bool(w, "by_hand", e->record.by_hand);
 	ws_jw_int(w, "began", e->record.began);
 	ws_jw_int(w, "updated", e->record.updated);
 	ws_jw_str(w, "file", e->path);
@@ -101,13 +102,19 @@ void record_put_pause(struct ws_jw *w, const struct ws_journal_entry *e)
 void record_say_pause(struct ui *ui, const char *url, const struct ws_journal_entry *e)
 {
 	char ago[32];
+	record_age(ago, sizeof ago, e->record.updated);
+	if (e->record.by_hand) {
+		ui_say(ui, "%s: paused by wsync-ctl %s ago (process %lld on %s): "
+		       "wsync-ctl resume\n", url, ago, (long long)e->record.process.pid,
+		       ui_text(e->record.process.host));
+		return;
+	}
 	const char *what = e->record.ended || e->fate == WS_PROCESS_DEAD
 	                           ? ", which has ended: run wsync-ctl repair"
 	                   : e->fate == WS_PROCESS_ELSEWHERE ? ", which is not visible from here"
 	                                                     : ", which is still running";
 	ui_say(ui, "%s: paused by a push %s ago (process %lld on %s)%s\n", url,
-	       record_age(ago, sizeof ago, e->record.updated), (long long)e->record.process.pid,
-	       ui_text(e->record.process.host), what);
+	       ago, (long long)e->record.process.pid, ui_text(e->record.process.host), what);
 }
 
 void record_say_pauses(struct ctl_job *job, const struct ws_journal_list *list)

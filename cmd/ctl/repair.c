@@ -17,6 +17,7 @@ struct repairs {
 	const char *state_dir;
 	struct ws_journal_list list;
 	struct ws_repair_answer **answers; /* of each entry; NULL: it was skipped */
+	size_t taken;                      /* entries that are repaired, or skipped aloud */
 	struct ws_err worst;
 };
 
@@ -73,6 +74,12 @@ static void say_transaction(struct repairs *r, const struct ws_journal_entry *e)
 {
 	const struct ws_journal_record *rec = &e->record;
 	char ago[32];
+	if (rec->by_hand) {
+		ui_say(r->job->ui, "wsync-ctl, process %lld on %s, released weights %s ago\n",
+		       (long long)rec->process.pid, ui_text(rec->process.host),
+		       record_age(ago, sizeof ago, rec->began));
+		return;
+	}
 	const char *how = e->record.ended ? "left something" :
 	                  e->fate == WS_PROCESS_ALIVE ? "is still running" :
 	                  e->fate == WS_PROCESS_ELSEWHERE ? "is not visible from here" : "died";
@@ -226,14 +233,25 @@ static void leave_alone(struct repairs *r, const struct ws_journal_record *rec)
 	note_failure(r, &err);
 }
 
+/* What was done by hand was meant, but weights that came back without values are told. */
+static bool is_meant(const struct ws_journal_record *rec)
+{
+	for (size_t i = 0; i < rec->n_endpoints; i++)
+		if (rec->endpoints[i].state == WS_PARTIAL)
+			return false;
+	return rec->by_hand;
+}
+
 static int take_one(struct repairs *r, size_t i)
 {
 	struct ws_journal_entry *e = &r->list.items[i];
 	const struct ctl_config *cfg = r->job->cfg;
 	struct ws_err err = WS_ERR_INIT;
 	int rc = 0;
-	if (!e->err.code && !names_one_of(&e->record, &r->job->to))
+	if (!e->err.code && (!names_one_of(&e->record, &r->job->to) ||
+	                     (is_meant(&e->record) && !cfg->forget)))
 		return 0;
+	r->taken++;
 	put_transaction(r->job->ui, e);
 	if (e->err.code) {
 		ws_err_hint(&e->err,
@@ -415,7 +433,7 @@ static int work(struct repairs *r, struct ws_err *err)
 	int rc = 0;
 	for (size_t i = 0; rc == 0 && i < r->list.n; i++)
 		rc = take_one(r, i);
-	if (r->list.n == 0)
+	if (r->taken == 0)
 		ui_say(r->job->ui, "nothing to repair\n");
 	if (rc == 0 && cfg->again && !cfg->dry_run)
 		push_all_again(r);

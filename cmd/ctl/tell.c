@@ -194,22 +194,27 @@ static int call(struct ctl_job *job, const struct request *r, struct ws_endpoint
 	return 0;
 }
 
-/* Updates the push records of these endpoints. */
-static void note_in_records(const struct ctl_job *job, const struct request *r,
-                            const struct ws_endpoint_answer *answers)
+/* Records what these endpoints did. */
+static void note_deeds(const struct ctl_job *job, const struct request *r,
+                       const struct ws_endpoint_answer *answers)
 {
 	struct ws_buf dir;
 	struct ws_err none = WS_ERR_INIT;
 	ws_buf_init(&dir, 4095);
 	const bool found = run_state_dir(job->cfg->state_dir, &dir, &none) == 0;
 	for (size_t i = 0; found && i < job->to.n; i++) {
-		if (answers[i].err.code != WS_OK)
-			continue;
-		if (r->what == RESUME)
-			ws_journal_note_resumed(ws_buf_str(&dir), job->to.urls[i]);
-		else
-			ws_journal_note_memory(ws_buf_str(&dir), job->to.urls[i], r->memory,
-			                       r->what == SLEEP);
+		const struct record_at at = record_at(job, i);
+		const struct ws_deed deed = {
+			.what = r->what == PAUSE  ? WS_DEED_PAUSED :
+			        r->what == RESUME ? WS_DEED_RESUMED :
+			        r->what == SLEEP  ? WS_DEED_SLEPT :
+			                            WS_DEED_WOKEN,
+			.memory = r->memory,
+			.told = at.info && !at.info->can.memory,
+			.kept = at.info && (at.info->weights_copy || !at.info->can.memory),
+		};
+		if (answers[i].err.code == WS_OK)
+			ws_journal_note_deed(ws_buf_str(&dir), at.url, at.info, &deed);
 	}
 	ws_buf_free(&dir);
 }
@@ -222,8 +227,8 @@ static int tell(struct ctl_job *job, const struct request *r, struct ws_err *err
 	const int rc = call(job, r, answers, err);
 	if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)
 		show_answers(job, r->done, answers);
-	if (r->what == RESUME || r->what == SLEEP || r->what == WAKE)
-		note_in_records(job, r, answers);
+	if (r->what == PAUSE || r->what == RESUME || r->what == SLEEP || r->what == WAKE)
+		note_deeds(job, r, answers);
 	free(answers);
 	return rc;
 }
@@ -265,9 +270,14 @@ static int check_mode(struct ctl_job *job, struct ws_err *err)
 
 int ctl_pause(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
+	struct ctl_job *job = ctx;
 	(void)args;
 	const struct request r = { .what = PAUSE, .done = "paused" };
-	return check_mode(ctx, err) ? -1 : tell(ctx, &r, err);
+	if (check_mode(job, err))
+		return -1;
+	if (!job->to.infos) /* its record is about this start of the server, if that is told */
+		(void)ctl_ask(job, NULL);
+	return tell(job, &r, err);
 }
 
 /* A vLLM with incomplete weights would end at the first prompt, so no option resumes it. */

@@ -158,6 +158,7 @@ struct ws_endpoint_info {
 	char device[16];          /* "cuda" (also with ROCm), "cpu", ... */
 	char quantization[32];    /* "": none, or the checkpoint's */
 	char load_format[32];     /* "auto"; "flash_rl": the server makes received weights FP8 */
+	bool weights_copy;        /* SGLang keeps a copy of the weights that it releases */
 	bool keeps_anything;      /* wsync-endpoint without a model: it accepts every dtype */
 	/* SGLang: its arguments set NCCL_CUMEM_ENABLE, NCCL_NVLS_ENABLE to 1; else it sets 0 */
 	bool nccl_cumem, nccl_nvls;

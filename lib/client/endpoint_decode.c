@@ -105,6 +105,7 @@ void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoi
 	take_text(root, "device", info->device, sizeof info->device);
 	take_text(root, "quantization", info->quantization, sizeof info->quantization);
 	take_text(root, "load_format", info->load_format, sizeof info->load_format);
+	info->weights_copy = ws_json_get_bool(root, "enable_weights_cpu_backup", false);
 	info->keeps_anything = ws_json_get_bool(root, "keeps_anything", false); /* ours */
 	take_text(root, "nccl_version", info->nccl_version, sizeof info->nccl_version); /* ours */
 	const char *override = ws_json_get_string(root, "json_model_override_args", "");

@@ -214,11 +214,16 @@ static void judge_record(struct ws_fleet_view *v, const struct ws_journal_entry 
 	const struct ws_process *of = &e->record.process;
 	const long long pid = (long long)of->pid;
 	const char *mixture = ws_journal_mixture(at);
+	if (e->record.by_hand && at->state != WS_PARTIAL && !(at->asleep & WS_MEMORY_WEIGHTS)) {
+		judge(v, WS_READY_PAUSED, "%s by wsync-ctl, process %lld on %s",
+		      at->paused ? "it is paused" : "its caches are released", pid, of->host);
+		return;
+	}
 	v->mixed |= mixture != NULL;
 	v->held |= at->paused && (e->record.ended || e->fate == WS_PROCESS_DEAD);
 	if (mixture)
-		judge(v, WS_READY_PARTIAL, "%s, since push %lld on %s, %s", mixture, pid, of->host,
-		      fate_of(e));
+		judge(v, WS_READY_PARTIAL, "%s, since %s %lld on %s, %s", mixture,
+		      e->record.by_hand ? "wsync-ctl" : "push", pid, of->host, fate_of(e));
 	else if (at->paused || at->asleep)
 		judge(v, WS_READY_HELD, "%s by push %lld on %s, %s",
 		      at->paused ? "it is paused" : "its caches are released", pid, of->host,

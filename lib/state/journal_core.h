@@ -84,17 +84,21 @@ struct ws_journal_sent {
 	bool whole;              /* no part was chosen by options */
 	/* whole, and compared with the servers' names: nothing is missing */
 	bool checked;
+	bool ok, pauses;         /* it succeeded; it pauses servers, and resumes them */
 };
 /* True if a push of `sent` completes endpoint e, which the push of r left unfinished. The same plan
  * does. Any other must be whole, and checked or at least as large. One turn of several senders is
  * not whole. */
 bool ws_journal_completes(const struct ws_journal_sent *sent, const struct ws_journal_record *r,
                           const struct ws_journal_endpoint *e);
+/* Caches that wsync-ctl released may stay so in a push that pauses and resumes nobody. */
+bool ws_journal_stays_asleep(const struct ws_journal_record *r, const struct ws_journal_endpoint *e,
+                             bool pauses);
 /* Removes these endpoints from all records of the list except `own` (a path, or NULL), where a push
  * of `sent` completes them: a later push has recorded their state. The caller holds their locks, so
  * no other push is at work there. An endpoint that has not left its group stays recorded, in phase
  * destroy, and gets no further push. Other records lose only the released memory, because only one
- * record may say which memory to wake. */
+ * record may say which memory to wake; so do all for sent NULL. */
 void ws_journal_clear(struct ws_journal_list *list, const char *own, const char *const *urls,
                       size_t n, const struct ws_journal_sent *sent);
 

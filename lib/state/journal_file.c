@@ -139,6 +139,8 @@ void ws_journal_print(const struct ws_journal_record *r, struct ws_buf *text)
 	ws_jw_bool(&w, "ended", r->ended);
 	if (r->refused)
 		ws_jw_bool(&w, "refused", true);
+	if (r->by_hand)
+		ws_jw_bool(&w, "by_hand", true);
 	ws_jw_int(&w, "began", r->began);
 	ws_jw_int(&w, "updated", r->updated);
 	ws_jw_str(&w, "group", *r->group ? r->group : NULL);
@@ -434,6 +436,7 @@ static void parse_record(struct reader *r, struct ws_journal_record *out)
 	parse_process(r, &out->process);
 	out->ended = truth_of(r, "ended");
 	out->refused = ws_json_get(r->object, "refused") && truth_of(r, "refused");
+	out->by_hand = ws_json_get(r->object, "by_hand") && truth_of(r, "by_hand");
 	out->began = number_of(r, "began");
 	out->updated = number_of(r, "updated");
 	out->group = text_of(r, "group", true);

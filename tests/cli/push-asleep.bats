@@ -109,6 +109,9 @@ or wake them and keep the endpoint paused until every part is sent: wsync-ctl pa
 	done
 	try wsync-ctl wake --tags kv_cache -e "$url"
 	try wsync-ctl resume -e "$url"
+	expect_status 5
+	err_has "its weights were released and are not complete"
+	try wsync-ctl resume -e "$url" --force
 	expect_status 0
 	expect_two "$url"
 }
@@ -360,6 +363,56 @@ or others changed its memory: wsync-ctl repair --forget --endpoint $url"
 	try wsync-push two.safetensors -e "$url" --asleep weights
 	expect_status 0
 	expect_two "$url"
+}
+
+@test "what wsync-ctl did by hand counts for ready, for a push and for repair" {
+	endpoint one --lineage sglang-2026 --memory-saver drop
+	try wsync-push one.safetensors -e "$url"
+	try wsync-ctl pause -e "$url"
+	try wsync-ctl ready -e "$url" --json
+	expect_status 1
+	expect_json '[(l["reason"], l["message"].split(",")[0]) for l in lines
+		if l["type"] == "endpoint"]' "[('paused', 'it is paused by wsync-ctl')]"
+	try wsync-ctl repair
+	expect_status 0
+	expect_out "nothing to repair"
+	expect_state "$url" '[]' True # it was meant
+	try wsync-ctl resume -e "$url"
+	try wsync-ctl ready -e "$url"
+	expect_status 0
+
+	try wsync-ctl sleep --tags weights,kv_cache -e "127.0.0.1:${url##*:}"
+	for given in "" "--asleep kv_cache"; do
+		# shellcheck disable=SC2086  # words
+		try wsync-push two.safetensors -e "$url" $given
+		expect_status 2
+		err_has "weights"
+	done
+	try wsync-ctl ready -e "$url"
+	expect_status 1
+	err_has "its weights are released, since wsync-ctl"
+	try wsync-ctl wake --tags weights,kv_cache -e "$url"
+	expect_status 0
+	for command in ready repair resume; do
+		try wsync-ctl $command -e "$url"
+		[ "$status" != 0 ] || explain "$command takes weights that have no values"
+	done
+	try wsync-push two.safetensors -e "$url"
+	expect_status 0
+	expect_two "$url"
+	try wsync-ctl ready -e "$url"
+	expect_status 0
+}
+
+@test "a copy of the weights comes back whole" {
+	endpoint one --lineage sglang-2026 --memory-saver backup
+	try wsync-push one.safetensors -e "$url"
+	try wsync-ctl sleep --tags weights -e "$url"
+	try wsync-ctl wake --tags weights -e "$url"
+	expect_status 0
+	try wsync-ctl ready -e "$url"
+	expect_status 0
+	[ -z "$(ls state/wsync/pushes)" ]
 }
 
 # again PID OPTION...: the server that had this process at $url was restarted there.

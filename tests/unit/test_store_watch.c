@@ -184,7 +184,8 @@ TEST(a_stranger_changes_nothing_and_is_told)
 {
 	static const struct { const char *bytes, *why; } acts[] = {
 		{ "01 0f00000000000000 \"/exception_dump\" 0100000000000000 01", "no rank" },
-		{ "01 1100000000000000 \"/default_pg/0/0/1\" 0100000000000000 01", "no rank" },
+		{ "01 1100000000000000 \"/default_pg/0/0/1\" 0100000000000000 01",
+		  "another name" },
 		{ "01 0e00000000000000 \"/G/G//cpu//0/1\" 0000000000000000", "another rank" },
 		{ "01 0500000000000000 \"init/\" 0100000000000000 \"9\"", "number of ranks" },
 		{ "02 0200000000000000 \"/k\" 0000000000000000 0100000000000000 \"9\"", "no rank" },

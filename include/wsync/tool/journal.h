@@ -83,6 +83,9 @@ struct ws_journal_record {
 	struct ws_process process;
 	bool ended;               /* the push itself is over, whatever its process does now */
 	bool refused;             /* a server refused its weights, or has others than were sent */
+	/* No push: wsync-ctl paused the server, or released its memory. It has ended, sent nothing,
+	 * and its endpoint is committed, or partial where weights came back without values. */
+	bool by_hand;
 	int64_t began, updated;   /* seconds since 1970 */
 	const char *group;        /* "" none */
 	/* The rendezvous address, until all endpoints have answered the request to join; then
@@ -188,11 +191,18 @@ const char *ws_journal_mixture(const struct ws_journal_endpoint *e);
 /* Is there anything to repair at this endpoint? */
 bool ws_journal_owes(const struct ws_journal_endpoint *e);
 
-/* To be called when this endpoint has released memory or taken it back outside of a push. Corrects
- * the affected records, unless a push is using the endpoint. */
-void ws_journal_note_memory(const char *state_dir, const char *url, unsigned memory, bool released);
-/* The same after this endpoint was resumed. */
-void ws_journal_note_resumed(const char *state_dir, const char *url);
+/* What was done to an endpoint outside of a push. */
+struct ws_deed {
+	enum { WS_DEED_PAUSED, WS_DEED_RESUMED, WS_DEED_SLEPT, WS_DEED_WOKEN } what;
+	unsigned memory;          /* enum ws_memory, of SLEPT and WOKEN */
+	bool told;                /* SLEPT: the server says itself that it sleeps: no new record */
+	bool kept;                /* WOKEN: it has kept a copy of its weights */
+};
+/* To be called after the deed, unless a push is using the endpoint. Corrects the records of this
+ * server; if it was paused or put to sleep and no record says so, makes one by hand. info NULL: not
+ * detected. */
+void ws_journal_note_deed(const char *state_dir, const char *url,
+                          const struct ws_endpoint_info *info, const struct ws_deed *deed);
 
 #ifdef __cplusplus
 }

@@ -129,20 +129,22 @@ static void inherit_endpoint(struct ws_push *p, const struct ws_journal_entry *e
 	struct push_endpoint *e = &p->to.endpoints[i];
 	p->recovery.adopts_stale = p->recovery.adopts_stale || !own;
 	if (entry->path && !own &&
-	    (was->slept || (left_paused(entry, was) && was->state != WS_PARTIAL)))
+	    (was->slept || (!r->by_hand && left_paused(entry, was) && was->state != WS_PARTIAL)))
 		p->recovery.contradicts = true;
 	p->recovery.stale_began =
 		r->began > p->recovery.stale_began ? r->began : p->recovery.stale_began;
 	/* in our own record, our last run has resumed it */
-	e->found_paused = e->found_paused || (!own && left_paused(entry, was));
-	if (was->slept) {
+	e->found_paused = e->found_paused || (!own && !r->by_hand && left_paused(entry, was));
+	const bool pauses = p->opts.pause != WS_PAUSE_NONE;
+	if (was->slept && !ws_journal_stays_asleep(r, was, pauses)) {
 		e->slept = true;
 		e->asleep = was->asleep;
 	}
 	e->may_finish |= was->open_update == WS_UPDATE_TRANSFER &&
 	                 (entry->fate == WS_PROCESS_DEAD || is_ours(r));
-	/* Our own record: the file could not be updated after everything had been sent. */
-	if (was->state != WS_PARTIAL || e->weights.state == WS_PARTIAL || own)
+	/* Our own record: the file could not be updated after everything had been sent. By hand:
+	 * several pushes may send the parts. */
+	if (was->state != WS_PARTIAL || e->weights.state == WS_PARTIAL || own || r->by_hand)
 		return;
 	push_target_event(&e->weights, PUSH_FOUND_PARTIAL);
 	describe_partial(e->left, sizeof e->left, r, was->slept);
@@ -186,7 +188,7 @@ static void forget_start(struct ws_push *p, struct ws_journal_entry *entry,
 {
 	struct push_endpoint *e = &p->to.endpoints[i];
 	const struct ws_journal_endpoint gone = { .url = was->url, .phase = WS_PHASE_DESTROY };
-	if (ws_journal_owes(was))
+	if (ws_journal_owes(was) && !entry->record.by_hand)
 		push_warn(p, e->url, "it was restarted since push %lld, whose record is forgotten",
 		          (long long)entry->record.process.pid);
 	push_target_event(&e->weights, PUSH_RUN_BEGINS);

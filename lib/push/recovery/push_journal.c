@@ -334,6 +334,8 @@ static void settle_earlier(struct ws_push *p, bool ok)
 	struct ws_journal_list list = { 0 };
 	push_describe_sent(p, &sent);
 	sent.checked = sent.checked && ok;
+	sent.ok = ok;
+	sent.pauses = p->opts.pause != WS_PAUSE_NONE;
 	if (p->opts.state_dir && (ok || ws_journal_path(p->recovery.journal)))
 		(void)ws_journal_list(p->opts.state_dir, &list, NULL);
 	for (size_t i = 0; i < list.n; i++)
@@ -343,8 +345,8 @@ static void settle_earlier(struct ws_push *p, bool ok)
 		forget_updates(p, &p->recovery.left.items[i]);
 	/* What a server refused does not replace what can be repeated. */
 	const bool refused = !ok && ws_journal_record(p->recovery.journal)->refused;
-	if (list.n && !refused)
-		clear_all(p, &list, &sent);
+	if (list.n)
+		clear_all(p, &list, refused ? NULL : &sent);
 	ws_journal_clear(&p->recovery.left, NULL, p->opts.endpoints, p->opts.n_endpoints, &sent);
 	ws_journal_list_free(&list);
 }

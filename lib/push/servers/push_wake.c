@@ -54,7 +54,8 @@ static int check_whole(const struct ws_push *p, const struct push_endpoint *e, s
 	else
 		ws_err_hint(err, "push all of them; or wake them and keep the endpoint paused "
 		                 "until every part is sent: wsync-ctl pause; wsync-ctl wake --tags "
-		                 "weights; then push without {asleep}, with {pause} none");
+		                 "weights; then push without {asleep}, with {pause} none; at the "
+		                 "end wsync-ctl resume --force");
 	return ws_err_where(err, NULL, e->url);
 }
 
