@@ -60,11 +60,11 @@ int pushing_allow_unknown(void *pushing, const char *value, struct ws_err *err)
 
 int pushing_require(void *pushing, const char *value, struct ws_err *err)
 {
-	static const char *const words[] = { "names", "format", "bytes", "caches" };
-	if (set_bit(value, words, 4, &((struct pushing *)pushing)->require))
+	static const char *const words[] = { "names", "format", "bytes", "caches", "values" };
+	if (set_bit(value, words, 5, &((struct pushing *)pushing)->require))
 		return 0;
-	return ws_err_set(err, WS_EUSAGE, "invalid --require '%s', must be names, format, bytes "
-	                  "or caches", value);
+	return ws_err_set(err, WS_EUSAGE, "invalid --require '%s', must be names, format, bytes, "
+	                  "caches or values", value);
 }
 
 int pushing_ipc_device(void *pushing, const char *value, struct ws_err *err)

@@ -97,7 +97,7 @@ extern const char *const pushing_verifies[];
 #define OPT_PUSHING_UNKNOWN(p)                                                                     \
 	OPT_CALL(0, "allow-unknown", "format|names|draft|cache", pushing_allow_unknown, (p),      \
 	         "push though this is not known; repeatable"),                                     \
-		OPT_CALL(0, "require", "names|format|bytes|caches", pushing_require, (p),          \
+		OPT_CALL(0, "require", "names|format|bytes|caches|values", pushing_require, (p),   \
 	                 "refuse unless this is established; repeatable")
 #define OPT_PUSHING_TIMES(p) \
 	OPT_LIMIT(0, "init-timeout", &(p)->init_ns, "time limit to form the process group (10m)"), \

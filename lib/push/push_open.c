@@ -271,6 +271,9 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 		return ws_err_set(err, WS_EUSAGE, "{ipc_by_ordinal} is for {backend} ipc");
 	if (o->require & WS_REQUIRE_BYTES && o->verify != WS_VERIFY_HASH)
 		return ws_err_set(err, WS_EUSAGE, "{require} bytes needs {verify} hash");
+	if (o->require & WS_REQUIRE_VALUES && o->transform && o->transform->trust_values)
+		return ws_err_set(err, WS_EUSAGE,
+		                  "{require} values and {trust_values} contradict");
 	if (o->require & WS_REQUIRE_NAMES && o->verify == WS_VERIFY_NONE)
 		return ws_err_set(err, WS_EUSAGE, "{require} names and {verify} none contradict");
 	if (check_disk(o, err))

@@ -144,3 +144,36 @@ if path == "/pause_generation":
 	try wsync-push m -e "$url" --exclude '*layers.0*' --verify hash --require bytes
 	[ "$status" != 0 ] || explain "a part is no proof of all bytes"
 }
+
+@test "--require values reads what is sent as it is, and refuses it before the pause" {
+	local bad dtype bytes
+	while read -r dtype bytes bad; do
+		safetensors zeros.safetensors --holes "a:$dtype:600,600" b:I32:7 >/dev/null
+		try wsync-push zeros.safetensors -e "$a" --verify none --require values --json
+		expect_status 0
+		expect_json 'lines[-1]["endpoints"][0]["evidence"]["values_read"]' True
+		/usr/bin/python3 - "$bytes" "$bad" <<-'END'
+			import struct, sys
+			with open("zeros.safetensors", "r+b") as f:
+			    n, = struct.unpack("<Q", f.read(8))
+			    f.seek(8 + n + 300001 * int(sys.argv[1]))
+			    f.write(bytes.fromhex(sys.argv[2]))
+		END
+		try wsync-push zeros.safetensors -e "$a" --verify none --require values
+		expect_status 3
+		err_has "tensor 'a' has"
+		err_has "at element 300001 (--require values)"
+		out_has "untouched $a"
+	done <<-END
+		BF16 2 c07f
+		F16 2 007c
+		F32 4 000080ff
+		F64 8 000000000000f87f
+		F8_E4M3 1 ff
+		F8_E5M2 1 7c
+	END
+	try wsync-push zeros.safetensors -e "$a" --verify none
+	expect_status 0
+	try wsync-push zeros.safetensors -e "$a" --require values --trust-values
+	expect_status 2
+}

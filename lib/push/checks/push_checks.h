@@ -55,6 +55,11 @@ enum push_probed { PROBED_NOTHING, PROBED_SCALES, PROBED_NO_SCALES };
 int push_probe_scales(struct ws_push *p, const struct ws_endpoint_info *info, enum push_probed *out,
                       struct ws_err *err);
 
+/* ---- push_finite.c ---- */
+
+/* -1: a tensor that is sent as it is has a NaN or an infinity. Reads all of them. */
+int push_check_finite(struct ws_push *p, struct ws_err *err);
+
 /* ---- push_values.c: scans inputs of transforms for NaN and Inf ---- */
 
 /* Adds the GPU memory and the pinned memory that the scan needs. */
