@@ -146,9 +146,11 @@ static int find_update(struct ws_push *p, const struct ws_push_source *s, struct
 	if (ws_endpoint_check_version(p->from.weight_version, err) ||
 	    push_lock_endpoints(p, err) || push_staged_find(p, err) || detect(p, err))
 		return -1;
-	push_staged_warn(p);
 	push_enter(p, WS_PHASE_PLAN);
-	return push_legal(p, err) || plan_proof(p, s, err) || push_record_begin(p, s, err) ? -1 : 0;
+	return push_staged_check(p, err) || push_legal(p, err) || plan_proof(p, s, err) ||
+	                       push_record_begin(p, s, err) ?
+	               -1 :
+	               0;
 }
 
 /* From the first pause on; weights_dirty: servers have neither all old nor all new weights. */

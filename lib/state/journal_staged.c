@@ -47,6 +47,20 @@ bool ws_journal_is_about(const struct ws_journal_endpoint *e, const char *url,
 	       e->instance == info->instance;
 }
 
+bool ws_staged_strange(const struct ws_journal_endpoint *e, const struct ws_endpoint_info *info)
+{
+	return e->open_update == WS_UPDATE_DISK && ws_journal_is_other(e, info);
+}
+
+int ws_staged_refuse_strange(const char *url, struct ws_err *err)
+{
+	ws_err_set(err, WS_EREFUSED, "%s: it is another start of the server, or another server, "
+	           "than the update was staged for", url);
+	ws_err_hint(err, "stage it again: wsync-ctl discard -e %s, then wsync-push SOURCE --stage",
+	            url);
+	return ws_err_where(err, NULL, url);
+}
+
 bool ws_staged_lost(const struct ws_journal_endpoint *e, const struct ws_endpoint_info *info)
 {
 	return e->open_update != WS_UPDATE_DISK && ws_journal_is_other(e, info);

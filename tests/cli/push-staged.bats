@@ -238,6 +238,30 @@ is() { # FILE URL...: they have its bytes
 	expect_status 0
 }
 
+@test "disk: what was staged for one start of a server is not loaded by another" {
+	endpoint first --checksums
+	first=$url
+	endpoint second --checksums
+	local port=${url##*:}
+	try wsync-push new.safetensors -e "$first" -e "$url" --stage --backend disk --disk-dir ckpt
+	expect_status 0
+	kill "$pid"
+	wait "$pid" || :
+	endpoint second --listen "127.0.0.1:$port" --checksums
+	try wsync-ctl complete
+	expect_status 9
+	out_has "untouched $url, still staged: it is another start of the server, or another server, than the \
+update was staged for"
+	expect_journal "$url" '[p for p in paths if "pause" in p or "disk" in p]' "[]"
+	is new.safetensors "$first"
+	try wsync-ctl complete -e "$url"
+	expect_status 5
+	err_has "hint: stage it again: wsync-ctl discard -e $url"
+	try wsync-ctl discard -e "$url"
+	expect_status 0
+	[ -z "$(records)" ]
+}
+
 @test "disk: the next push removes what was staged; -n and --write stage nothing" {
 	endpoint one --lineage sglang-2026
 	mkdir ckpt

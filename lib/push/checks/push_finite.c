@@ -67,10 +67,12 @@ static bool is_finite(enum ws_dtype dtype, const void *chunk, size_t bytes, size
 
 static int blame(const struct ws_item *item, uint64_t element, double value, struct ws_err *err)
 {
-	ws_err_set(err, WS_EINPUT, "tensor '%s' has %s at element %" PRIu64 " ({require} values)",
-	           ws_quote(item->name).text, isnan(value) ? "NaN" : "an infinity", element);
-	return ws_err_where(err, item->source ? ws_source_file_name(item->source, item->from->file) :
-	                                        NULL, NULL);
+	const char *file =
+		item->source ? ws_source_file_name(item->source, item->from->file) : NULL;
+	return ws_err_set(err, WS_EINPUT,
+	                  "tensor '%s' has %s at element %" PRIu64 " ({require} values)%s%s",
+	                  ws_quote(item->name).text, isnan(value) ? "NaN" : "an infinity", element,
+	                  file ? ": " : "", file ? file : "");
 }
 
 static int scan(void *ctx, size_t i, struct ws_err *err)

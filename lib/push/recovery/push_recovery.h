@@ -76,7 +76,7 @@ int push_staged_files(const struct ws_push *p, struct ws_err *err);
 /* Moves the endpoints from that record to the record of this run, which must be saved. */
 int push_staged_take(struct ws_push *p, struct ws_err *err);
 /* Warns about endpoints that got another weight version since. */
-void push_staged_warn(struct ws_push *p);
+int push_staged_check(struct ws_push *p, struct ws_err *err);
 /* After a failure: sets the version of the endpoints that have loaded their update. */
 void push_staged_label(struct ws_push *p);
 /* The endpoint has loaded its update, or has none any more. */
