@@ -170,13 +170,18 @@ static void show_answers(struct repairs *r, const struct ws_journal_entry *e,
 
 /* ---- one record ------------------------------------------------------------------------------ */
 
-static bool names_one_of(const struct ws_journal_record *rec, const struct targets *to)
+/* Also by another address, unless nothing is asked ({forget}). A record of an earlier start of the
+ * server is one of its records, too. */
+static bool names_one_of(const struct ws_journal_record *rec, const struct ctl_job *job)
 {
 	for (size_t i = 0; i < rec->n_endpoints; i++)
-		for (size_t k = 0; k < to->n; k++)
-			if (ws_endpoint_same(rec->endpoints[i].url, to->urls[k]))
+		for (size_t k = 0; k < job->to.n; k++) {
+			const struct record_at at = record_at(job, k);
+			if (ws_endpoint_same(rec->endpoints[i].url, at.url) ||
+			    ws_journal_is_about(&rec->endpoints[i], at.url, at.info))
 				return true;
-	return to->n == 0;
+		}
+	return job->to.n == 0;
 }
 
 static bool is_over(const struct repairs *r, const struct ws_journal_entry *e)
@@ -248,7 +253,7 @@ static int take_one(struct repairs *r, size_t i)
 	const struct ctl_config *cfg = r->job->cfg;
 	struct ws_err err = WS_ERR_INIT;
 	int rc = 0;
-	if (!e->err.code && (!names_one_of(&e->record, &r->job->to) ||
+	if (!e->err.code && (!names_one_of(&e->record, r->job) ||
 	                     (is_meant(&e->record) && !cfg->forget)))
 		return 0;
 	r->taken++;
@@ -431,6 +436,8 @@ static int work(struct repairs *r, struct ws_err *err)
 	if (!r->answers)
 		return ws_oom(err);
 	int rc = 0;
+	if (r->list.n && r->job->to.n && !cfg->forget)
+		(void)ctl_ask(r->job, NULL);
 	for (size_t i = 0; rc == 0 && i < r->list.n; i++)
 		rc = take_one(r, i);
 	if (r->taken == 0)

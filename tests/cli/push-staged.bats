@@ -250,8 +250,8 @@ is() { # FILE URL...: they have its bytes
 	endpoint second --listen "127.0.0.1:$port" --checksums
 	try wsync-ctl complete
 	expect_status 9
-	out_has "untouched $url, still staged: it is another start of the server, or another server, than the \
-update was staged for"
+	out_has "untouched $url, still staged: it is another start of the server, or another \
+server, than the update was staged for"
 	expect_journal "$url" '[p for p in paths if "pause" in p or "disk" in p]' "[]"
 	is new.safetensors "$first"
 	try wsync-ctl complete -e "$url"

@@ -897,3 +897,13 @@ if path == '/server_info' and __import__('os').path.exists('$scratch/armed'): an
 	expect_status 5
 	err_has 'it has some old and some new weights'
 }
+
+@test "repair finds a record also by another address of the server" {
+	endpoint named --fault refuse:update_weights_from_distributed:2 --listen 0.0.0.0:0
+	try wsync-push small.safetensors -e "127.0.0.2:${url##*:}" --bucket-size 4KiB
+	[ "$status" != 0 ] || explain "nothing was refused"
+	try wsync-ctl repair -e "127.0.0.1:${url##*:}" --again
+	expect_status 0
+	try wsync-ctl ready -e "127.0.0.1:${url##*:}"
+	expect_status 0
+}
