@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* evidence.h - what a push has established of one server, and the words that this allows.
  *
- * A yes rests on this record alone: lib/push/evidence.c fills it from the replies that established
- * each fact, and ws_evidence_word returns the only words of success that programs print. */
+ * lib/push/push_evidence.c fills it from the replies that established each fact, and
+ * ws_evidence_word returns the only words of success that programs print. */
 #ifndef WSYNC_EVIDENCE_H
 #define WSYNC_EVIDENCE_H
 
@@ -57,9 +57,7 @@ struct ws_evidence {
 	} format;
 	struct ws_caches caches;
 	const char *draft;          /* "none", "old", "sent"; NULL: not established */
-	bool draft_old;             /* its draft model keeps the old weights */
-	bool cache_old;             /* it still has the cache of the old weights */
-	bool paused, asleep;        /* at the end */
+	bool asleep;                /* at the end */
 	bool staged;                /* it has all of it, and has not loaded it */
 };
 
@@ -73,10 +71,6 @@ enum ws_evidence_word {
 };
 enum ws_evidence_word ws_evidence_word(const struct ws_evidence *e);
 const char *ws_evidence_word_name(enum ws_evidence_word word); /* "committed", ... */
-/* Nothing of the old weights answers there: committed, running, no cache and no draft is old. */
-bool ws_evidence_is_ready(const struct ws_evidence *e);
-/* Percent of the bytes of its parameters that are proven; -1: nothing was compared. */
-double ws_evidence_proven(const struct ws_evidence *e);
 
 #ifdef __cplusplus
 }

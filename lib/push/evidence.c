@@ -59,18 +59,6 @@ enum ws_evidence_word ws_evidence_word(const struct ws_evidence *e)
 	return is_the_same(e) ? WS_WORD_COMMITTED : WS_WORD_ACKNOWLEDGED;
 }
 
-bool ws_evidence_is_ready(const struct ws_evidence *e)
-{
-	return ws_evidence_word(e) == WS_WORD_COMMITTED && !e->paused && !e->asleep &&
-	       !e->cache_old && !e->draft_old;
-}
-
-double ws_evidence_proven(const struct ws_evidence *e)
-{
-	const uint64_t all = e->proven + e->opaque + e->not_sent;
-	return all ? 100.0 * (double)e->proven / (double)all : -1;
-}
-
 static bool has_hash(const struct ws_ev_end *e)
 {
 	return e->verify && strcmp(e->verify, "hash") == 0;

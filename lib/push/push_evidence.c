@@ -4,15 +4,6 @@
 #include "push_protocol.h"
 
 #include <stdio.h>
-#include <string.h>
-
-static bool any_cache_is(const struct ws_caches *c, enum ws_cache_fact fact)
-{
-	for (int i = 0; i < WS_N_CACHES; i++)
-		if (c->of[i].fact == fact)
-			return true;
-	return false;
-}
 
 static enum ws_names_by names_by(const struct ws_name_check_run *r)
 {
@@ -39,9 +30,6 @@ struct ws_evidence push_evidence(const struct ws_push *p, size_t i)
 		.not_sent = e->proof.not_sent_bytes, .different = e->proof.different,
 		.format = { e->format.keeps, e->format.sends, e->format.verdict, e->format.by },
 		.caches = e->caches, .draft = e->draft,
-		.draft_old = e->draft && strcmp(e->draft, "old") == 0,
-		.cache_old = e->unflushed || any_cache_is(&e->caches, WS_CACHE_OLD),
-		.paused = e->paused || e->found_paused || e->left_paused,
 		.asleep = push_is_asleep(e), .staged = p->opts.stage && e->staged,
 	};
 	snprintf(out.against, sizeof out.against, "%.95s", names->against);

@@ -9,8 +9,7 @@
 /* The facts as bits of a number, so that all combinations can be counted through. */
 enum {
 	WHOLE = 1, CLOSED = 2, STAGED = 4, GROUP = 8, LABEL_SET = 16, LABEL_READ = 32,
-	DIFFERENT = 64, NOT_SENT = 128, PAUSED = 256, CACHE_OLD = 512, DRAFT_OLD = 1024,
-	ASLEEP = 2048, ALL = 4096
+	DIFFERENT = 64, NOT_SENT = 128, ASLEEP = 256, ALL = 512
 };
 
 static struct ws_evidence of(unsigned facts, enum ws_identity_end end,
@@ -22,8 +21,7 @@ static struct ws_evidence of(unsigned facts, enum ws_identity_end end,
 		.group_alive = facts & GROUP, .label_set = facts & LABEL_SET,
 		.label_read = facts & LABEL_READ, .proven = 10,
 		.different = facts & DIFFERENT ? 1 : 0, .not_sent = facts & NOT_SENT ? 1 : 0,
-		.paused = facts & PAUSED, .cache_old = facts & CACHE_OLD,
-		.draft_old = facts & DRAFT_OLD, .asleep = facts & ASLEEP,
+		.asleep = facts & ASLEEP,
 	};
 }
 
@@ -50,10 +48,6 @@ static void check(unsigned facts, enum ws_identity_end end, enum ws_identity_str
 	if ((facts & (WHOLE | CLOSED | STAGED | DIFFERENT)) == (WHOLE | CLOSED) &&
 	    end == WS_END_SAME && (stays || strength == WS_IDENTITY_SURE))
 		assert_int_equal(word, WS_WORD_COMMITTED);
-	if (ws_evidence_is_ready(&e)) {
-		assert_int_equal(word, WS_WORD_COMMITTED);
-		assert_false(facts & (PAUSED | CACHE_OLD | DRAFT_OLD | ASLEEP));
-	}
 }
 
 TEST(no_word_is_said_without_its_facts)
@@ -63,16 +57,6 @@ TEST(no_word_is_said_without_its_facts)
 			for (int s = WS_IDENTITY_NONE; s <= WS_IDENTITY_SURE; s++)
 				check(facts, (enum ws_identity_end)end,
 				      (enum ws_identity_strength)s);
-}
-
-TEST(proven_is_a_share_of_the_servers_own_parameters)
-{
-	struct ws_evidence e = { .proven = 90, .opaque = 5, .not_sent = 5, .different = 3 };
-	assert_true(ws_evidence_proven(&e) == 90);
-	e = (struct ws_evidence){ .proven = 0 };
-	assert_true(ws_evidence_proven(&e) < 0);
-	e = (struct ws_evidence){ .proven = 7 };
-	assert_true(ws_evidence_proven(&e) == 100);
 }
 
 TEST(every_value_has_a_name)
