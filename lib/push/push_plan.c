@@ -172,7 +172,7 @@ static void warn_unused(struct ws_push *p)
 	while (p->opts.senders < 2 &&
 	       (unused = ws_plan_unused(p->from.input.catalog, p->opts.exclude, p->opts.n_exclude,
 	                                &next)))
-		push_warn(p, NULL, "{exclude} %.200s matches no tensor", unused);
+		push_warn(p, NULL, "{exclude} %.200s matches no tensor of the source", unused);
 }
 
 static void emit_tensors(struct ws_push *p, size_t b)
