@@ -82,6 +82,14 @@ static void decode_ranks(const struct ws_json *parallel, struct ws_endpoint_info
 	info->gloo_worker = strcmp(extension, "wsync_vllm.WorkerExtension") == 0;
 }
 
+/* {"device": "cpu"} of 0.32, or "cuda:0"; "device_type" too where its field is written. */
+static void take_device(const struct ws_json *config, struct ws_endpoint_info *info)
+{
+	take_text(config, "device", info->device, sizeof info->device);
+	take_text(config, "device_type", info->device, sizeof info->device);
+	info->device[strcspn(info->device, ":")] = '\0';
+}
+
 void ws_vllm_decode_config(const struct ws_json *root, struct ws_endpoint_info *info)
 {
 	const struct ws_json *config = ws_json_get(root, "vllm_config");
@@ -106,8 +114,7 @@ void ws_vllm_decode_config(const struct ws_json *root, struct ws_endpoint_info *
 	take_text(engine, "backend", info->engine, sizeof info->engine);
 	take_text(ws_json_get(config, "load_config"), "load_format", info->load_format,
 	          sizeof info->load_format);
-	take_text(ws_json_get(config, "device_config"), "device_type", info->device,
-	          sizeof info->device);
+	take_device(ws_json_get(config, "device_config"), info);
 	ws_identity_read(root, 0, &info->identity);
 	info->instance = ws_identity_number(&info->identity);
 }

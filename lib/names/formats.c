@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* formats.c - see formats.h. Read in SGLang 0.5.23 (layers/quantization) and vLLM 0.32.0
  * (model_executor/layers/quantization, and model_loader/reload, which loads a layer again as at the
- * start and rearranges it then). */
+ * start and rearranges it then). What an update does not reach was tried on vLLM 0.32.0 on a CPU,
+ * and no release is known in which it does: UnquantizedFusedMoEMethod packs experts once, a tied
+ * head is no layer that is loaded, and gpt_oss.py copies into tensors that are placeholders. */
 #include "wsync/tool/formats.h"
 
 #include "wsync/tool/str.h"
@@ -193,6 +195,10 @@ static const char in_16[] =
 	"start the server from the checkpoint in 16 bits, or from one of block FP8 with "
 	"{quantize} fp8";
 
+static const char pack_again[] =
+	"start the server with --worker-extension-cls wsync_vllm.WorkerExtension of this release, "
+	"which packs them again";
+
 /* What is neither right nor assumed nor unknown is refused. */
 /* clang-format off */
 static const struct {
@@ -254,8 +260,40 @@ static const struct {
 		packed, in_16 },
 	[WS_KEEPS_MIXED] = { "mixed", { 0, 0 }, { ANY & ~BIT(DENSE), ANY & ~BIT(DENSE) }, 0,
 		packed, in_16 },
+	[WS_KEEPS_PACKED_EXPERTS] = { "packed-experts", { 0, 0 }, { ANY, ANY }, 0,
+		"runs on a CPU, where vLLM packs experts when it starts and not again after an "
+		"update: it would report success and answer wrongly", pack_again },
+	[WS_KEEPS_PACKED_HEAD] = { "packed-head", { 0, 0 }, { ANY, ANY }, 0,
+		"runs on a CPU, where the head of a vLLM is a packed copy of the embedding, made "
+		"when it started: it would report success and keep the old head", pack_again },
+	[WS_KEEPS_PAST_LOADER] = { "past-loader", { 0, 0 }, { ANY, ANY }, 0,
+		"is a vLLM with gpt-oss, whose attention sinks and experts no update reaches: it "
+		"would report success and keep the old ones",
+		"start the server again, from the new checkpoint" },
 };
 /* clang-format on */
+
+enum ws_keeps ws_format_copy(const struct ws_format_model *m, const char *name, unsigned n_dims)
+{
+	static const char *const heads[] = { "embed_tokens.weight", "word_embeddings.weight",
+		                             "wte.weight", "tok_embeddings.weight" };
+	/* vLLM gives these no head beside the embedding, which it loads and packs again */
+	static const char *const headless[] = { "gemma2", "gemma3n_text", "cohere", "cohere2" };
+	const bool cpu = strcmp(m->device, "cpu") == 0;
+	bool head = cpu && m->tied;
+	const bool expert = strstr(name, ".experts.") ||
+	                    (n_dims == 3 && strstr(name, "block_sparse_moe."));
+	for (size_t i = 0; i < sizeof headless / sizeof headless[0]; i++)
+		head &= strcmp(m->type, headless[i]) != 0;
+	if (strcmp(m->type, "gpt_oss") == 0 && (expert || ws_ends_with(name, ".sinks")))
+		return WS_KEEPS_PAST_LOADER;
+	if (cpu && m->dense && expert)
+		return WS_KEEPS_PACKED_EXPERTS;
+	for (size_t i = 0; head && i < sizeof heads / sizeof heads[0]; i++)
+		if (ws_ends_with(name, heads[i]))
+			return WS_KEEPS_PACKED_HEAD;
+	return WS_N_KEEPS;
+}
 
 const char *ws_keeps_word(enum ws_keeps keeps)
 {

@@ -475,3 +475,78 @@ if path == "/update_weights" and kept[path] == 2:
 	try wsync-ctl init-group g -e "$one"
 	expect_status 0
 }
+
+# on NAME DEVICE [AFTER]: the endpoint at $url, as it would be on that device; sets $url.
+on() {
+	proxy "$url" pass "
+if isinstance(reply.get('vllm_config'), dict):
+    reply['vllm_config']['device_config'] = {'device': args[0]}
+${2-}" "$1"
+}
+
+# An extension of wsync that does not pack again.
+old="
+if path == '/collective_rpc':
+    reply['results'] = [[w for w in r if w != 'wsync_packs'] if isinstance(r, list) else r
+                        for r in reply['results']]"
+
+# refused MODEL WORDS OPTION...: before the pause, unless it is allowed.
+refused() {
+	local keeps=$2
+	local -a more=("${@:3}")
+	set -- wsync-push "$1" -e "$url" --json
+	for verify in names none; do
+		try "$@" --verify "$verify" "${more[@]}"
+		expect_status 5
+		for word in "$keeps" '"state":"untouched"' '"verdict":"refused","by":"release"'; do
+			out_has "$word"
+		done
+	done
+	try "$@" "${more[@]}" --allow-unknown format
+	expect_status 0
+	out_has '"verdict":"allowed"'
+	try wsync-push "$model" -e "$url" "${more[@]}" --allow-unknown format
+	expect_status 0
+	out_has "what the server packed at its start stays old, allowed by --allow-unknown"
+}
+
+@test "what a vLLM packed at its start, and does not pack again, is refused" {
+	local model family
+	for family in qwen3_moe qwen3; do
+		model=$PWD/$family
+		/usr/bin/python3 -S "$repo/tests/cli/small_model.py" $family "$model"
+		endpoint "at-$family" --lineage vllm-0.33 --model "$model"
+		local plain=$url
+		on cpu
+		try wsync-push "$model" -e "$url"
+		expect_status 0
+		url=$plain
+		on cuda "$old"
+		try wsync-push "$model" -e "$url"
+		expect_status 0
+		url=$plain
+		on cpu "$old"
+		if [ $family = qwen3 ]; then
+			refused "$model" 'keep the old head'
+		else
+			refused "$model" 'vLLM packs experts'
+			try wsync-push "$model" -e "$url" --exclude '*.experts.*'
+			expect_status 0
+		fi
+		url=$plain
+		on cpu "
+if isinstance(reply.get('vllm_config'), dict):
+    reply['vllm_config']['parallel_config']['worker_extension_cls'] = ''"
+		refused "$model" '"keeps":"packed-' --backend disk
+	done
+}
+
+@test "sinks and experts of gpt-oss reach no vLLM" {
+	endpoint gpt --lineage vllm-0.33 --model "$repo/tests/data/lora/bases/gpt_oss"
+	for verify in names none; do
+		try wsync-push "$repo/tests/data/lora/bases/gpt_oss" -e "$url" --verify $verify
+		expect_status 5
+		err_has "is a vLLM with gpt-oss"
+		err_has "start the server again, from the new checkpoint; --allow-unknown format"
+	done
+}

@@ -81,11 +81,11 @@ static const char *const expected[2][WS_N_KEEPS] = {
 	  "RAuuuuuuu", "Ruuuuuuuu", "RR-------", "RR-------", "R--------", "RuAA-----",
 	  "R-R------", "R--u-----", "R---u----", "R----u---", "R-----u--", "R------u-",
 	  "R------u-", "R--u-u-u-", "R------u-", "R-------u", "R--------", "R--------",
-	  "R-uu--u--", "R-uuuuuuu" },
+	  "R-uu--u--", "R-uuuuuuu", "Ruuuuuuuu", "Ruuuuuuuu", "Ruuuuuuuu" },
 	{ "RAuuuuuuu", "Ruuuuuuuu", "RR-------", "RR-------", "R--------", "RuAA-----",
 	  "R-R------", "R--R-----", "R---u----", "R----R---", "R-----u--", "R------u-",
 	  "R------u-", "R--u-u-u-", "R------u-", "R-------u", "R--------", "R--------",
-	  "R-uu--u--", "R-uuuuuuu" },
+	  "R-uu--u--", "R-uuuuuuu", "Ruuuuuuuu", "Ruuuuuuuu", "Ruuuuuuuu" },
 };
 
 TEST(only_the_pairs_of_the_table_are_right)
@@ -101,6 +101,48 @@ TEST(only_the_pairs_of_the_table_are_right)
 					         ws_sends_word(s), ws_keeps_word(k), is);
 				assert_true(why && *why && remedy && *remedy);
 			}
+}
+
+TEST(what_a_vllm_packs_at_its_start_is_known_by_device_and_model)
+{
+	static const struct {
+		struct ws_format_model model;
+		const char *name;
+		unsigned n_dims;
+		enum ws_keeps keeps;
+	} cases[] = {
+#define MODEL(device, type, tied, dense) { device, type, tied, dense }
+		{ MODEL("cpu", "", 0, 1), "m.0.mlp.experts.3.up_proj.weight", 2,
+		  WS_KEEPS_PACKED_EXPERTS },
+		{ MODEL("cpu", "", 0, 1), "m.0.mlp.experts.gate_up_proj", 3,
+		  WS_KEEPS_PACKED_EXPERTS },
+		{ MODEL("cpu", "", 0, 1), "m.0.block_sparse_moe.experts.0.w1.weight", 2,
+		  WS_KEEPS_PACKED_EXPERTS },
+		{ MODEL("cpu", "", 0, 1), "m.0.block_sparse_moe.input_linear.weight", 3,
+		  WS_KEEPS_PACKED_EXPERTS },
+		{ MODEL("cpu", "", 0, 1), "m.0.block_sparse_moe.gate.weight", 2, WS_N_KEEPS },
+		{ MODEL("cpu", "", 0, 1), "m.0.mlp.shared_experts.up_proj.weight", 2, WS_N_KEEPS },
+		{ MODEL("cpu", "", 0, 0), "m.0.mlp.experts.3.up_proj.weight", 2, WS_N_KEEPS },
+		{ MODEL("cuda", "", 1, 1), "m.0.mlp.experts.3.up_proj.weight", 2, WS_N_KEEPS },
+		{ MODEL("", "", 1, 1), "model.embed_tokens.weight", 2, WS_N_KEEPS },
+		{ MODEL("cpu", "", 1, 1), "model.embed_tokens.weight", 2, WS_KEEPS_PACKED_HEAD },
+		{ MODEL("cpu", "", 1, 0), "model.embed_tokens.weight", 2, WS_KEEPS_PACKED_HEAD },
+		{ MODEL("cpu", "", 0, 1), "model.embed_tokens.weight", 2, WS_N_KEEPS },
+		{ MODEL("cpu", "gemma2", 1, 1), "model.embed_tokens.weight", 2, WS_N_KEEPS },
+		{ MODEL("cpu", "gemma3_text", 1, 1), "model.embed_tokens.weight", 2,
+		  WS_KEEPS_PACKED_HEAD },
+		{ MODEL("cpu", "", 1, 1), "model.norm.weight", 1, WS_N_KEEPS },
+		{ MODEL("cuda", "gpt_oss", 0, 0), "m.0.self_attn.sinks", 1, WS_KEEPS_PAST_LOADER },
+		{ MODEL("", "gpt_oss", 0, 1), "m.0.mlp.experts.down_proj", 3,
+		  WS_KEEPS_PAST_LOADER },
+		{ MODEL("cuda", "gpt_oss", 0, 1), "m.0.self_attn.q_proj.weight", 2, WS_N_KEEPS },
+		{ MODEL("cuda", "", 0, 1), "m.0.self_attn.sinks", 1, WS_N_KEEPS },
+#undef MODEL
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+		if (ws_format_copy(&cases[i].model, cases[i].name, cases[i].n_dims) !=
+		    cases[i].keeps)
+			fail_msg("case %zu: %s", i, cases[i].name);
 }
 
 TEST(tensors_show_their_format)

@@ -35,6 +35,10 @@ enum ws_keeps {
 	WS_KEEPS_TORCHAO,
 	WS_KEEPS_QUARK,
 	WS_KEEPS_MIXED,      /* other known methods, of packed weights */
+	/* computes with copies that an update does not reach, see ws_format_copy */
+	WS_KEEPS_PACKED_EXPERTS,
+	WS_KEEPS_PACKED_HEAD,
+	WS_KEEPS_PAST_LOADER,
 	WS_N_KEEPS
 };
 
@@ -70,6 +74,14 @@ const char *ws_sends_word(enum ws_sends sends);
  * *remedy a hint; both are set unless it is RIGHT. */
 enum ws_fits ws_format_fits(bool vllm, enum ws_keeps keeps, enum ws_sends sends, const char **why,
                             const char **remedy);
+/* Would a vLLM go on to compute with what it made of the old tensor when it started? device: as
+ * told ("cpu", "cuda", "": not told). Else WS_N_KEEPS. */
+struct ws_format_model {
+	const char *device, *type; /* type: model_type of its config; "": not known */
+	bool tied;                 /* the head is the embedding */
+	bool dense;                /* it keeps 16 bits */
+};
+enum ws_keeps ws_format_copy(const struct ws_format_model *m, const char *name, unsigned n_dims);
 /* The part of a model's name that says that it is quantized ("awq"); NULL: none. */
 const char *ws_format_in_name(const char *name);
 

@@ -9,7 +9,9 @@
 #include "push_protocol.h"
 #include "push_state.h"
 #include "transform_core.h"
+#include "vllm_workers.h"
 #include "wsync/tool/formats.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -162,8 +164,64 @@ static int check_format(struct ws_push *p, const struct server *s, const struct 
 		         strcmp(s->by, "config") == 0 ? "by its config.json" :
 		         strcmp(s->by, "names") == 0  ? "by the parameters that it shows" :
 		         strcmp(s->by, "option") == 0 ? "by {config}" :
+		         strcmp(s->by, "release") == 0 ? "known of vLLM 0.32.0" :
 		                                        "it says nothing");
 	return refuse(s, sent->name, what, remedy, fits == WS_FITS_UNKNOWN, err);
+}
+
+/* ---- what a server packed when it started ---------------------------------------------------- */
+
+static bool sends(const struct ws_push *p, const char *end)
+{
+	for (size_t i = 0; i < p->from.plan->n_tensors; i++)
+		if (ws_ends_with(p->from.plan->tensors[i].name, end))
+			return true;
+	return false;
+}
+
+static const char *type_of(const struct ws_config *c)
+{
+	const char *text = ws_config_text_model_type(c);
+	return *text ? text : ws_config_model_type(c);
+}
+
+static int packs_again(struct ws_push *p, const struct ws_endpoint_info *info, bool *out,
+                       struct ws_err *err)
+{
+	const char *url = info->url;
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
+	const struct ws_call to = { p->http, &url, 1, until, p->opts.cancel, &info };
+	*out = false;
+	return info->gloo_worker && info->can.reload ? ws_vllm_packs(&to, out, err) : 0;
+}
+
+/* Refuses tensors that a vLLM confirms and does not compute with. */
+static int check_copies(struct ws_push *p, const struct server *s, struct ws_err *err)
+{
+	const bool gpt_oss = sends(p, ".self_attn.sinks") || sends(p, ".experts.gate_up_proj_bias");
+	const struct ws_format_model model = {
+		.device = s->info->device, .dense = s->keeps == WS_KEEPS_DENSE,
+		.type = gpt_oss ? "gpt_oss" : s->config ? type_of(s->config) : "",
+		.tied = s->config && ws_config_knows(s->config, "tie_word_embeddings") ?
+		                ws_config_tied(s->config) :
+		                !sends(p, "lm_head.weight"),
+	};
+	bool packs = false, asked = false;
+	struct server as = *s;
+	as.by = "release";
+	for (size_t i = 0; is_vllm(s->info) && i < p->from.plan->n_tensors; i++) {
+		const struct ws_plan_tensor *t = &p->from.plan->tensors[i];
+		as.keeps = ws_format_copy(&model, t->name, t->n_dims);
+		if (as.keeps == WS_N_KEEPS)
+			continue;
+		if (as.keeps != WS_KEEPS_PAST_LOADER && !asked &&
+		    packs_again(p, s->info, &packs, err))
+			return -1;
+		asked = true;
+		if (as.keeps == WS_KEEPS_PAST_LOADER || !packs)
+			return check_format(p, &as, &(struct sent){ WS_SENDS_DENSE, t->name }, err);
+	}
+	return 0;
 }
 
 /* ---- which modules --------------------------------------------------------------------------- */
@@ -304,7 +362,7 @@ static int check_one(struct ws_push *p, size_t i, const struct ws_config *config
 	if (ask_for_scales(p, &s, err))
 		return -1;
 	const struct sent sent = find_sent(p->from.plan, config ? ws_config_quant(config) : NULL);
-	if (check_format(p, &s, &sent, err))
+	if (check_format(p, &s, &sent, err) || check_copies(p, &s, err))
 		return -1;
 	if (sent.format == WS_SENDS_DENSE)
 		warn_of_float32(p, s.info, own ? config : NULL, sent.name);
@@ -336,6 +394,10 @@ const char *push_format_note(const struct ws_push *p)
 	const char *note = NULL;
 	for (size_t i = 0; p->to.known && i < p->opts.n_endpoints; i++) {
 		const struct push_format *f = &p->to.endpoints[i].format;
+		if (f->verdict && strcmp(f->verdict, "allowed") == 0 &&
+		    strcmp(f->by, "release") == 0)
+			return "what the server packed at its start stays old, allowed by "
+			       "{allow_unknown}";
 		if (f->verdict && strcmp(f->verdict, "allowed") == 0)
 			return "format not known, allowed by {allow_unknown}";
 		if (f->verdict && strcmp(f->verdict, "assumed") == 0)
