@@ -37,7 +37,7 @@ for dir in tests/gpu tests/cli; do
     cp -p "$dir"/*.py "$kit/$dir"
 done
 mkdir -p "$kit/tests/peers" # what runs on a GPU, and what that imports
-cp -p tests/peers/{lib,mkst,receiver,test_vllm,vllm_server}.py "$kit/tests/peers"
+cp -p tests/peers/{lib,mkst,receiver,test_vllm,tiny_families,vllm_server}.py "$kit/tests/peers"
 mkdir -p "$kit/lib" && cp -Rp lib/vllm "$kit/lib"
 [ ! -d cmd/python ] || cp -Rp cmd/python "$kit/cmd"
 # What is written in bats, with bats, which is shell; python3 may be anywhere there.
