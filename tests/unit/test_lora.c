@@ -360,6 +360,8 @@ TEST(modules_without_factors_are_known_by_the_field_that_leaves_them_out)
 		  "m.layers.1.experts.3.q", "layers_to_transform" },
 		{ "\"target_modules\":[\"q\"],\"layers_to_transform\":[1],"
 		  "\"layers_pattern\":\"h\"", "h.1.q", NULL },
+		{ "\"target_modules\":[\"q\"],\"layers_to_transform\":[1],"
+		  "\"layers_pattern\":\"\"", "m.layers.1.a.q", NULL },
 		{ "\"target_modules\":[\"embed_tokens\"],\"ensure_weight_tying\":true", "lm_head",
 		  NULL }, /* tied */
 		{ "\"target_modules\":[\"q\"],\"layers_to_transform\":[1],"

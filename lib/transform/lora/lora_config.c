@@ -465,7 +465,7 @@ static int64_t layer_of(const struct ws_lora_config *c, const char *module)
 {
 	const struct ws_lora_names *words = &c->layers_pattern;
 	const char *const *list = words->pattern ? &words->pattern : words->list;
-	const size_t n_list = words->pattern ? 1 : words->n;
+	const size_t n_list = words->pattern ? *words->pattern != 0 : words->n; /* "": none */
 	unsigned segment = 0;
 	for (const char *p = module; p; p = strchr(p, '.'), p = p ? p + 1 : NULL, segment++) {
 		int64_t n = n_list == 0 && segment >= 2 ? number_at(p) : -1;
