@@ -325,12 +325,13 @@ static int probe(struct vllm_probe *p, struct ws_err *err)
 		p->vllm[i] = p->wanted[i] && is_vllm(p, i);
 	p->optional_until = ws_deadline_min(ws_deadline_part(p->to->until, 2),
 	                                    ws_deadline_in(OPTIONAL_NS));
-	const ws_deadline least = ws_deadline_in(LEAST_NS); /* if another server is silent */
+	ws_deadline least = ws_deadline_in(LEAST_NS); /* if another server is silent */
 	p->world_until = p->to->until > least ? p->to->until : least;
 	/* The first answer with the configuration takes seconds, in which no other comes. */
 	if (ask(p, WORLD, CONFIG, p->vllm, err))
 		return -1;
 	const ws_deadline until = ws_deadline_min(p->slow_until, ws_deadline_in(CONFIG_NS));
+	least = ws_deadline_in(LEAST_NS);
 	p->config_until = until > p->to->until ? until : p->to->until;
 	p->config_until = p->config_until > least ? p->config_until : least;
 	if (ask(p, CONFIG, QUESTIONS, p->vllm, err))

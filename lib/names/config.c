@@ -114,7 +114,11 @@ static int read_quant(struct ws_config *c, struct ws_err *err)
 		                  c->path);
 	if (check_level(c, q, err))
 		return -1;
-	c->quant.method = ws_json_get_string(q, "quant_method", "");
+	/* A method without its name is no reason to think of 16 bits. */
+	c->quant.method = ws_json_get_string(q, "quant_method",
+	                                     member(q, "quant_algo") ? "modelopt" :
+	                                     ws_json_count(q)        ? "unnamed" :
+	                                                               "");
 	c->quant.scale_fmt = ws_json_get_string(q, "scale_fmt", "");
 	c->quant.activation = ws_json_get_string(q, "activation_scheme", "");
 	read_numbers(c, q);

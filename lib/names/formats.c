@@ -117,9 +117,15 @@ static enum ws_keeps made_of_dense(const struct ws_format_server *s)
 
 enum ws_keeps ws_format_kept(const struct ws_format_server *s)
 {
+	static const struct { const char *format; enum ws_keeps keeps; } loads[] = {
+		{ "gguf", WS_KEEPS_GGUF }, { "bitsandbytes", WS_KEEPS_BNB },
+	};
 	const struct ws_quant *q = s->override ? NULL : s->quant;
 	if (strstr(s->quantization, "fp8") && strcmp(s->load_format, "flash_rl") == 0)
 		return WS_KEEPS_ONLINE;
+	for (size_t i = 0; i < sizeof loads / sizeof loads[0]; i++)
+		if (strcmp(s->load_format, loads[i].format) == 0)
+			return loads[i].keeps;
 	if (q && *q->method)
 		return by_method(s->vllm, q->method, q);
 	if (*s->quantization && q)
@@ -162,18 +168,33 @@ enum ws_sends ws_format_of_tensor(const char *name, enum ws_dtype dtype)
 	return codes ? WS_SENDS_FP8_SCALES : WS_SENDS_OTHER;
 }
 
+/* Whatever a checkpoint calls the matrices of its experts: experts.0.w1, mixer.experts.weight, or
+ * moe.gate_proj of all experts in one tensor. */
+bool ws_format_is_expert(const char *name, unsigned n_dims)
+{
+	static const char *const others[] = { "bias", "_scale", "_scale_inv", "_zeros", "_blocks",
+		                              "_scales" };
+	const char *word = strstr(name, n_dims == 3 ? "moe" : ".experts.");
+	if (n_dims != 2 && n_dims != 3)
+		return false;
+	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+		if (ws_ends_with(name, others[i]))
+			return false;
+	return word || (n_dims == 3 && strstr(name, "experts"));
+}
+
 bool ws_format_is_matrix(const char *name, unsigned n_dims, char *module, size_t n)
 {
 	static const char *const leaves[] = { "_proj", "_proj_with_mqa", ".in_proj_qkv",
 		                              ".in_proj_z", ".w1", ".w2", ".w3", ".qkv" };
+	const bool has_leaf = n_dims == 2 && ws_ends_with(name, ".weight");
 	if (snprintf(module, n, "%s", name) >= (int)n)
 		return false;
-	if (n_dims == 3)
-		return strstr(name, ".experts.") && !ws_ends_with(name, "bias");
-	if (n_dims != 2 || !ws_ends_with(name, ".weight"))
-		return false;
-	module[strlen(name) - strlen(".weight")] = 0;
-	for (size_t i = 0; i < sizeof leaves / sizeof leaves[0]; i++)
+	if (has_leaf)
+		module[strlen(name) - strlen(".weight")] = 0;
+	if (ws_format_is_expert(name, n_dims))
+		return true;
+	for (size_t i = 0; has_leaf && i < sizeof leaves / sizeof leaves[0]; i++)
 		if (ws_ends_with(module, leaves[i]))
 			return true;
 	return false;
@@ -281,8 +302,7 @@ enum ws_keeps ws_format_copy(const struct ws_format_model *m, const char *name, 
 	static const char *const headless[] = { "gemma2", "gemma3n_text", "cohere", "cohere2" };
 	const bool cpu = strcmp(m->device, "cpu") == 0;
 	bool head = cpu && m->tied;
-	const bool expert = strstr(name, ".experts.") ||
-	                    (n_dims == 3 && strstr(name, "block_sparse_moe."));
+	const bool expert = ws_format_is_expert(name, n_dims);
 	for (size_t i = 0; i < sizeof headless / sizeof headless[0]; i++)
 		head &= strcmp(m->type, headless[i]) != 0;
 	if (strcmp(m->type, "gpt_oss") == 0 && (expert || ws_ends_with(name, ".sinks")))

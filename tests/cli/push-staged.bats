@@ -238,6 +238,26 @@ is() { # FILE URL...: they have its bytes
 	expect_status 0
 }
 
+@test "disk: a written checkpoint that others changed is not loaded" {
+	endpoint one
+	for change in 'touch -r "$f" kept; printf x | dd of="$f" bs=1 seek=900 conv=notrunc
+		touch -r kept "$f"' 'cp "$f" copy; mv copy "$f"' 'touch "${f%/*}/more"' 'rm "$f"'; do
+		try wsync-push new.safetensors -e "$url" --stage --backend disk --disk-dir ckpt
+		expect_status 0
+		f=$(echo ckpt/*/*.safetensors)
+		eval "$change" 2>/dev/null
+		try wsync-ctl complete -e "$url"
+		expect_status 3
+		err_has "hint: "
+		out_has "untouched $url, still staged"
+		expect_journal "$url" '[p for p in paths if "pause" in p or "disk" in p]' "[]"
+		rm -f ckpt/*/more # discard leaves a directory alone that has what it did not write
+		try wsync-ctl discard -e "$url"
+		expect_status 0
+		rm -rf ckpt
+	done
+}
+
 @test "disk: what was staged for one start of a server is not loaded by another" {
 	endpoint first --checksums
 	first=$url

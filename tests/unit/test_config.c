@@ -167,6 +167,12 @@ TEST(a_quantization_is_read)
 	assert_int_equal(q->n_skip, 1);
 	assert_string_equal(q->skip[0], "lm_head");
 	ws_config_free(c);
+	c = parse("{\"quantization_config\":{\"bits\":4,\"group_size\":128}}");
+	assert_string_equal(ws_config_quant(c)->method, "unnamed");
+	ws_config_free(c);
+	c = parse("{\"quantization_config\":{\"quant_algo\":\"W4A8_AWQ\"}}");
+	assert_string_equal(ws_config_quant(c)->method, "modelopt");
+	ws_config_free(c);
 	c = parse("{\"quantization_config\":{\"quant_method\":\"compressed-tensors\","
 	          "\"ignore\":[\"re:.*gate$\",\"lm_head\"]}}");
 	q = ws_config_quant(c);

@@ -89,6 +89,7 @@ const char *ws_format_in_name(const char *name);
 enum ws_sends ws_format_of_tensor(const char *name, enum ws_dtype dtype);
 /* Is it a matrix that servers in FP8 quantize, unless their list excludes its module? Sets module,
  * of n bytes. Experts of a layer in one tensor are one too. */
+bool ws_format_is_expert(const char *name, unsigned n_dims);
 bool ws_format_is_matrix(const char *name, unsigned n_dims, char *module, size_t n);
 
 #ifdef __cplusplus

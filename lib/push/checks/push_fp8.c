@@ -235,7 +235,7 @@ static bool was_left(const struct ws_push *p, const struct ws_plan_tensor *t, co
 	const struct ws_transform_opts *o = p->opts.transform;
 	return is_dense(t->dtype) && o && o->quantize != WS_QUANTIZE_NONE &&
 	       !ws_select_is_skipped(o, module) &&
-	       (t->n_dims == 3 || ws_select_is_known(module));
+	       (ws_format_is_expert(t->name, t->n_dims) || ws_select_is_known(module));
 }
 
 static int check_module(const struct ws_push *p, const struct server *s,
@@ -258,7 +258,9 @@ static int check_module(const struct ws_push *p, const struct server *s,
 		              "are sent", "push to it alone, with {quantize} fp8", false, err);
 	return left && !skips ?
 	               refuse(s, t->name, "keeps this module in FP8, and 16 bits are sent",
-	                      t->n_dims == 3 ? own_tensors : "push to it alone", false, err) :
+	                      ws_format_is_expert(t->name, t->n_dims) ? own_tensors :
+	                                                                "push to it alone",
+	                      false, err) :
 	               0;
 }
 

@@ -60,7 +60,9 @@ int ws_disk_files_id(const char *path, uint64_t *id, struct ws_err *err)
 		/* No inode: some network file systems make new ones up. */
 		const uint64_t facts[] = { ws_hash64(e->d_name, strlen(e->d_name)),
 			                   (uint64_t)st.st_size, (uint64_t)st.st_mtim.tv_sec,
-			                   (uint64_t)st.st_mtim.tv_nsec };
+			                   (uint64_t)st.st_mtim.tv_nsec,
+			                   (uint64_t)st.st_ctim.tv_sec,
+			                   (uint64_t)st.st_ctim.tv_nsec };
 		sum += ws_hash64(facts, sizeof facts); /* in any order */
 	}
 	if (d)

@@ -539,7 +539,9 @@ static int check_written(struct ws_push *p, const char *path, uint64_t id, struc
 	const int rc = ws_disk_files_id(path, &now, err);
 	if (rc == 0 && now == id)
 		return 0;
-	p->run.commits_void = push_disk_of(p)->foreign = true;
+	p->run.commits_void = true;
+	if (push_disk_of(p)) /* not yet, before a completion */
+		push_disk_of(p)->foreign = true;
 	if (rc)
 		return ws_err_hint(err, "the checkpoint that was written there is gone: push "
 		                        "again");
