@@ -333,17 +333,25 @@ static void find_keeps(struct server *s, bool own)
 	s->by = !s->config || s->info->quant_override ? "told" : own ? "config" : "option";
 }
 
-/* Servers cast float32 to their own type when they load it. */
-static void warn_of_float32(struct ws_push *p, const struct ws_endpoint_info *info,
-                            const struct ws_config *config, const char *name)
+/* Servers cast floats to their own type when they load them. */
+static void warn_of_cast(struct ws_push *p, const struct ws_endpoint_info *info,
+                         const struct ws_config *config, const char *name)
 {
-	const enum ws_dtype dtype = ws_name_check_dtype(info, config);
-	for (size_t i = 0; name && i < p->from.plan->n_tensors; i++)
-		if (strcmp(p->from.plan->tensors[i].name, name) == 0 &&
-		    p->from.plan->tensors[i].dtype == WS_DTYPE_F32 &&
-		    (dtype == WS_DTYPE_BF16 || dtype == WS_DTYPE_F16))
-			push_warn(p, info->url, "float32 is sent, and it keeps %s: it casts the "
-			          "weights, and twice the bytes are sent", ws_dtype_torch(dtype));
+	const enum ws_dtype keeps = ws_name_check_dtype(info, config);
+	size_t i = 0;
+	while (name && i < p->from.plan->n_tensors &&
+	       strcmp(p->from.plan->tensors[i].name, name) != 0)
+		i++;
+	if (!name || i == p->from.plan->n_tensors || keeps == WS_DTYPE_F32 || !is_dense(keeps))
+		return;
+	const enum ws_dtype sent = p->from.plan->tensors[i].dtype;
+	if (is_dense(sent) && sent != keeps)
+		push_warn(p, info->url, "%s is sent, and it keeps %s: it casts the weights%s",
+		          ws_dtype_torch(sent), ws_dtype_torch(keeps),
+		          sent == WS_DTYPE_F32 || sent == WS_DTYPE_F64 ?
+		                  ", and twice the bytes or more are sent" :
+		          keeps == WS_DTYPE_F16 ? ", and those above 65504 become infinite" :
+		                                  ", which have fewer digits then");
 }
 
 static int check_one(struct ws_push *p, size_t i, const struct ws_config *config, bool own,
@@ -367,7 +375,7 @@ static int check_one(struct ws_push *p, size_t i, const struct ws_config *config
 	if (check_format(p, &s, &sent, err) || check_copies(p, &s, err))
 		return -1;
 	if (sent.format == WS_SENDS_DENSE)
-		warn_of_float32(p, s.info, own ? config : NULL, sent.name);
+		warn_of_cast(p, s.info, own ? config : NULL, sent.name);
 	const bool blocks = s.keeps == WS_KEEPS_FP8_BLOCKS || s.keeps == WS_KEEPS_FP8;
 	return blocks && sent.format == WS_SENDS_FP8_BLOCKS ? check_modules(p, &s, err) : 0;
 }
