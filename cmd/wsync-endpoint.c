@@ -62,7 +62,7 @@ static const struct opt opts[] = {
 	           "file with the required API key ($WSYNC_API_KEY_FILE, else none)",
 	           .basic = true),
 	OPT_STRING(0, "admin-api-key-file", "FILE", &cfg.common.admin_api_key_file,
-	           "file with the key of SGLang's --admin-api-key"),
+	           "file with SGLang's admin key ($WSYNC_ADMIN_API_KEY_FILE)"),
 	OPT_GROUP("Server"),
 	OPT_UINT(0, "tp", "N", 1, 64, &cfg.tp, "tensor-parallel ranks (1)", .basic = true),
 	OPT_UINT(0, "ep", "M", 1, 64, &cfg.ep, "expert-parallel groups of these ranks (1)",

@@ -150,7 +150,7 @@ struct opt_common {
 	OPT_STRING(0, "api-key-file", "FILE", &(c)->api_key_file, \
 		"file with the endpoints' API key ($WSYNC_API_KEY_FILE)"), \
 	OPT_STRING(0, "admin-api-key-file", "FILE", &(c)->admin_api_key_file, \
-		"file with the key of SGLang's --admin-api-key"), \
+		"file with SGLang's admin key ($WSYNC_ADMIN_API_KEY_FILE)"), \
 	OPT_STRING(0, "ca-file", "FILE", &(c)->ca_file, \
 		"PEM file of trusted https certificates ($WSYNC_CA_FILE)")
 #define OPT_CONNECT_TIMEOUT(c) \

@@ -176,9 +176,14 @@ int gateway_check_hosts(const struct ws_gateway_opts *o, struct ws_err *err)
 			                  o->hosts[i]);
 	if (!o->push.api_key || o->n_hosts)
 		return 0;
+	const char *admin = strchr(o->push.api_key, '\n');
+	const char *keys = !admin                      ? "the key of --api-key-file"
+	                   : admin == o->push.api_key ? "the key of --admin-api-key-file"
+	                                              : "the keys of --api-key-file and "
+	                                                "--admin-api-key-file";
 	ws_err_set(err, WS_EUSAGE,
 	           "an API key of the endpoints without --allow-host: any client could have it "
 	           "sent to a host of its choice");
-	return ws_err_hint(err, "name the hosts that may receive the key of --api-key-file, for "
-	                        "example --allow-host 'gpu*.example.org'");
+	return ws_err_hint(err, "name the hosts that may receive %s, for example "
+	                        "--allow-host 'gpu*.example.org'", keys);
 }

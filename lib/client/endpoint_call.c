@@ -18,23 +18,6 @@ enum { WORDS_MAX = 256 };
 
 /* ---- requests ---- */
 
-/* SGLang with --admin-api-key takes that key alone on every route that changes the server, and on
- * those that tell its weights (sglang/srt/utils/auth.py since 0.5.8: ADMIN_OPTIONAL, ADMIN_FORCE).
- * The routes here take the key of --api-key: its NORMAL ones, which need none without that. */
-static bool wants_admin(const char *path)
-{
-	static const char *const normal[] = {
-		"/health", "/ready", "/metrics", "/v1/", "/generate", "/model_info",
-		"/get_model_info", "/server_info", "/get_server_info", "/weight_version",
-		"/get_weight_version", "/get_load", "/open_session", "/close_session",
-		"/openapi.json", "/version", "/wsync/",
-	};
-	for (size_t i = 0; i < sizeof normal / sizeof normal[0]; i++)
-		if (strncmp(path, normal[i], strlen(normal[i])) == 0)
-			return false;
-	return true;
-}
-
 int ws_endpoint_prepare(struct ws_endpoint_call *call, const char *url, const char *method,
                         const char *path, const struct ws_buf *body, ws_deadline until,
                         struct ws_err *err)
@@ -47,7 +30,7 @@ int ws_endpoint_prepare(struct ws_endpoint_call *call, const char *url, const ch
 	call->base_len = strlen(url);
 	snprintf(call->path, sizeof call->path, "%.*s", (int)strcspn(path, "?"), path);
 	call->http.method = method;
-	call->http.admin = wants_admin(call->path);
+	call->http.admin = ws_http_wants_admin(call->path);
 	call->http.url = call->url;
 	call->http.body = body && body->len ? body->data : NULL;
 	call->http.body_len = body ? body->len : 0;
@@ -334,9 +317,15 @@ static int refuse_early(const struct ws_endpoint_call *call, struct ws_err *err)
 	return -1;
 }
 
-static void hint_at(long status, struct ws_err *err)
+static void hint_at(const struct ws_http_call *http, struct ws_err *err)
 {
-	if (status == 401 || status == 403)
+	const long status = http->status;
+	if (status == 401 && http->as_admin)
+		ws_err_hint(err,
+		            "the server refused the admin key. A server without an admin key wants "
+		            "its API key: leave out {admin_api_key}. If only some of the servers "
+		            "have an admin key, run this once for those and once for the others");
+	else if (status == 401 || status == 403)
 		ws_err_hint(err,
 		            "the server wants its API key: give it with {api_key}, and its admin "
 		            "key, where it has one, with {admin_api_key}");
@@ -359,7 +348,7 @@ static int refuse_words(const struct ws_endpoint_call *call, const char *words, 
 	                                         : "refused";
 	ws_err_set(err, WS_EREFUSED, "%s %s: %s (HTTP %ld)%s%s%s", http->method, call->path, what,
 	           http->status, *words ? ": \"" : "", words, *words ? "\"" : "");
-	hint_at(http->status, err);
+	hint_at(http, err);
 	if (err)
 		err->native = (int)http->status;
 	return -1;

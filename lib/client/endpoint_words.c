@@ -96,8 +96,12 @@ static int prepare_one(struct ws_asking *a, size_t i, struct ws_err *err)
 		ws_buf_puts(&a->bodies[i], w->body);
 	if (ws_buf_check(&a->bodies[i], a->name, err))
 		return -1;
-	return ws_endpoint_prepare(&a->calls[i], a->to->urls[i], w->method, w->path, &a->bodies[i],
-	                           a->to->until, err);
+	if (ws_endpoint_prepare(&a->calls[i], a->to->urls[i], w->method, w->path, &a->bodies[i],
+	                        a->to->until, err))
+		return -1;
+	if (a->family[i] != WS_FAMILY_SGLANG) /* vLLM has some of SGLang's paths, but no such key */
+		a->calls[i].http.admin = false;
+	return 0;
 }
 
 /* True if the server has no route of SGLang's, so it gets the words of vLLM. */

@@ -191,13 +191,20 @@ int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct
 	return 0;
 }
 
+/* Does a key guard the routes that make the endpoint connect to others? xorl's own routes do not
+ * take the admin key. */
+static bool has_guard(const struct ws_serve *s)
+{
+	return s->api_key || (s->admin_key && !ws_serve_in(s->opts.lineage, WS_IN_XORLS));
+}
+
 static void warn_when_open(const struct ws_serve *s, const struct ws_serve_opts *o)
 {
 	bool loopback = false;
 	const bool known = !ws_host_is_wildcard(s->host) &&
 	                   ws_host_is_loopback(s->host, ws_deadline_in(WS_NS_PER_S), o->cancel,
 	                                       &loopback, NULL) == 0;
-	if (!s->api_key && !(known && loopback))
+	if (!has_guard(s) && !(known && loopback))
 		warn(o, "any client of this address can make the endpoint connect anywhere: "
 		        "set a key with {api_key_file}");
 }

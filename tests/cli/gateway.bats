@@ -448,6 +448,10 @@ refused() {
 	refused "API key of the endpoints without --allow-host" --listen 127.0.0.1:0 \
 		--api-key-file key
 	WSYNC_API_KEY_FILE=key refused "without --allow-host" --listen 127.0.0.1:0
+	refused "may receive the key of --admin-api-key-file" --listen 127.0.0.1:0 \
+		--admin-api-key-file key
+	refused "the keys of --api-key-file and --admin-api-key-file" --listen 127.0.0.1:0 \
+		--api-key-file key --admin-api-key-file key
 	local pattern
 	for pattern in "" http://gpu7 gpu7:0 gpu7:x gpu7:70000 "gpu7 gpu8" u@gpu7; do
 		refused "not of the form HOST or HOST:PORT" --listen 127.0.0.1:0 \

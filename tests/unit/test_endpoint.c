@@ -717,6 +717,88 @@ static int list_one(const char *prefix, struct ws_weight_list *list, struct ws_e
 	return ws_endpoint_list_all(call_to(1), prefix, 1, list, &one, err);
 }
 
+static const char *refuse_key(struct tiny *t, const char *method, const char *path,
+                              const char *body, int *status)
+{
+	(void)t, (void)method, (void)path, (void)body;
+	*status = 401;
+	return "{\"error\":\"Unauthorized\"}";
+}
+
+/* Sends the path to engine 0, which refuses it, and checks which key it had. */
+static void check_key(struct ws_http *two, const char *method, const char *path, const char *key)
+{
+	struct ws_endpoint_call call = { 0 };
+	struct ws_err err = WS_ERR_INIT;
+	char header[80];
+	snprintf(header, sizeof header, "Authorization: Bearer %s\r\n", key);
+	assert_int_equal(ws_endpoint_prepare(&call, base[0], method, path, NULL, soon(), &err), 0);
+	assert_int_equal(ws_endpoint_run(two, &call, 1, NULL, &err), 0);
+	if (!strstr(engines[0].last_head, header))
+		fail_msg("%s: not the %s", path, key);
+	assert_int_equal(ws_endpoint_reply(&call, NULL, NULL, 0, &err), -1);
+	assert_int_equal(!!strstr(err.hint, "leave out {admin_api_key}"), !strcmp(key, "admin"));
+	ws_endpoint_call_free(&call);
+}
+
+CALL(only_the_routes_that_sglang_marks_get_the_admin_key)
+{
+	static const char *const marked[] = {
+		"/pause_generation", "/continue_generation", "/flush_cache?timeout=3",
+		"/init_weights_update_group", "/destroy_weights_update_group",
+		"/update_weights_from_distributed", "/update_weights_from_tensor",
+		"/update_weights_from_disk", "/update_weights_from_ipc", "/begin_weight_update",
+		"/end_weight_update", "/update_weight_version", "/get_weights_by_name",
+		"/weights_checker", "/release_memory_occupation", "/resume_memory_occupation",
+		"/hicache/storage-backend/clear", "/abort_request", "/dumper/configure",
+	};
+	static const char *const others[] = {
+		"/model_info", "/server_info", "/health", "/v1/models", "/generate", "/encode",
+		"/get_loads", "/openapi.json", "/ping", "/", "/wsync/checksums", "/dumper",
+		"/collective_rpc", "/init_weight_transfer_engine", "/start_weight_update",
+		"/update_weights", "/finish_weight_update", "/pause?mode=abort", "/resume",
+		"/reset_prefix_cache", "/sleep?level=1", "/wake_up", "/weight_checker",
+		"/shutdown_weight_transfer_engine", "/is_paused", "/pause_generation_x",
+		"/receive_weights", "/prepare_weights_update", "/post_process_weights",
+	};
+	struct ws_http *two = NULL;
+	struct ws_err err;
+	engines[0].route = refuse_key;
+	assert_int_equal(ws_client_open(&(struct ws_client_opts){ .api_key = "user\nadmin" }, &two,
+	                                &err),
+	                 0);
+	for (size_t i = 0; i < sizeof marked / sizeof *marked; i++)
+		check_key(two, "POST", marked[i], "admin");
+	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+		check_key(two, i % 2 ? "POST" : "GET", others[i], "user");
+	ws_client_close(two);
+	assert_int_equal(ws_client_open(&(struct ws_client_opts){ .api_key = "user" }, &two, &err),
+	                 0);
+	check_key(two, "POST", "/pause_generation", "user");
+	ws_client_close(two);
+}
+
+/* vLLM has this path of SGLang's too. */
+CALL(vllm_never_gets_the_admin_key)
+{
+	struct ws_endpoint_info info = { .lineage = WS_LINEAGE_VLLM_33 };
+	const struct ws_endpoint_info *infos[1] = { &info };
+	struct ws_endpoint_answer a[1];
+	struct ws_http *two = NULL;
+	struct ws_err err;
+	assert_int_equal(ws_client_open(&(struct ws_client_opts){ .api_key = "user\nadmin" }, &two,
+	                                &err),
+	                 0);
+	const struct ws_call to = { .http = two, .urls = urls, .n = 1, .until = soon(),
+		                    .infos = infos };
+	ws_endpoint_set_version(&to, "8", a, &err);
+	assert_non_null(strstr(engines[0].last_head, "Authorization: Bearer user\r\n"));
+	info.lineage = WS_LINEAGE_UNKNOWN;
+	ws_endpoint_set_version(&to, "8", a, &err);
+	assert_non_null(strstr(engines[0].last_head, "Authorization: Bearer admin\r\n"));
+	ws_client_close(two);
+}
+
 CALL(a_list_is_asked_by_post_where_get_is_not_taken)
 {
 	struct ws_weight_list list;

@@ -3,6 +3,7 @@
  *
  * Answers have the servers' forms: FastAPI's {"detail"} for unknown paths and methods, the
  * validation handler's {"object":"error"}, {"success","message"} from the scheduler. */
+#include "http.h"
 #include "serve_call.h"
 #include "serve_lineage.h"
 #include "serve_vllm.h"
@@ -132,25 +133,11 @@ static void answer_fixed(struct ws_serve_reply *rp, unsigned status, const char 
 
 /* ---- the key ---- */
 
-/* SGLang's levels: inference and information take --api-key, if there is one; all other routes
- * take --admin-api-key alone, if there is one, else --api-key. */
-static const char *key_of(const struct ws_serve *s, const char *path)
-{
-	static const char *const normal[] = {
-		"v1/", "generate", "model_info", "get_model_info", "server_info",
-		"get_server_info", "get_weight_version", "open_session", "close_session",
-		"openapi.json", "wsync/",
-	};
-	for (size_t i = 0; i < sizeof normal / sizeof normal[0]; i++)
-		if (strncmp(path + 1, normal[i], strlen(normal[i])) == 0)
-			return s->api_key;
-	return s->admin_key ? s->admin_key : s->api_key;
-}
-
 bool ws_serve_admit(struct ws_serve *s, const struct ws_serve_request *rq,
                     struct ws_serve_reply *rp)
 {
-	const char *key = key_of(s, rq->path);
+	const bool admin = s->admin_key && ws_http_wants_admin(rq->path);
+	const char *key = admin ? s->admin_key : s->api_key;
 	/* vLLM guards nothing but OpenAI's routes */
 	if (!key || strncmp(rq->path, "/health", 7) == 0 ||
 	    (s->vllm && strncmp(rq->path, "/v1", 3) != 0) ||

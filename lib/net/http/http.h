@@ -58,6 +58,7 @@ struct ws_http_call {
 	/* WS_OK: a complete reply, of any status; else WS_EREACH, WS_ETIMEOUT, WS_ECANCELLED
 	 * ... */
 	struct ws_err err;
+	bool as_admin;        /* the request had the key of administrators, not the first key */
 	bool sent;            /* the request was sent completely: the server may have acted */
 	enum ws_http_stage stage; /* this and the next: for a call in flight as of ws_http_each */
 	char address[48];     /* address of the connection, a literal; "" none yet */
@@ -91,6 +92,10 @@ void ws_http_watch(struct ws_http *h, const struct ws_http_watch *watch); /* cop
 /* Calls fn for every call in flight, with ns, sent, stage and address up to date. */
 void ws_http_each(struct ws_http *h, void (*see)(void *ctx, const struct ws_http_call *call),
                   void *ctx);
+
+/* True if SGLang wants its admin key for this path, which is without a query. No route that only
+ * vLLM or another server has is one of these. */
+bool ws_http_wants_admin(const char *path);
 
 /* The default port of a URL without one, 80 or 443; 0: it has a port, or is not a URL. */
 unsigned ws_http_assumed_port(const char *url);

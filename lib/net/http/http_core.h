@@ -21,6 +21,7 @@ struct ws_http {
 	CURLM *multi;
 	/* headers of requests with a body, and of others; [1]: with the key of administrators */
 	struct curl_slist *headers[2], *plain[2];
+	bool two_keys;              /* that key is not the key of other requests */
 	char *ca_file;              /* NULL: the system's */
 	const char *ca_system;      /* where that is; NULL: where libcurl looks */
 	int64_t connect_ns;

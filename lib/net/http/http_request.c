@@ -73,6 +73,7 @@ int ws_http_make_headers(struct ws_http *h, const char *api_key, struct ws_err *
 			return -1;
 	const char *key = api_key ? api_key : "", *second = strchr(key, '\n');
 	const char *admin = second ? second + 1 : key;
+	h->two_keys = second && second[1];
 	return add_key(h, false, key, strcspn(key, "\n"), err) ||
 	                       add_key(h, true, admin, strlen(admin), err) ?
 	               -1 :
@@ -255,6 +256,7 @@ static void set_limits(const struct ws_http *h, CURL *easy, const struct ws_http
 static void set_request(const struct ws_http *h, CURL *easy, struct ws_http_flight *f)
 {
 	const struct ws_http_call *call = f->call;
+	f->call->as_admin = call->admin && h->two_keys;
 	curl_easy_setopt(easy, CURLOPT_URL, call->url);
 	curl_easy_setopt(easy, CURLOPT_PRIVATE, (void *)f);
 	curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, f->reason);
