@@ -74,6 +74,21 @@ static const char *split_scheme(const char *text, struct parts *p)
 	return end + 3;
 }
 
+/* The last dot of a name is that of the root. An address has none, and "10.0.0.1." would be looked
+ * up as a name, or sent to a proxy as one. */
+static const char *check_dots(struct parts *p)
+{
+	struct in_addr v4;
+	char address[HOST_MAX];
+	const size_t n = strlen(p->host);
+	if (p->host[0] == '.' || strstr(p->host, ".."))
+		return "has an empty label in its host name";
+	snprintf(address, sizeof address, "%.*s", (int)n - 1, p->host);
+	if (p->host[n - 1] == '.' && inet_aton(address, &v4))
+		p->host[n - 1] = '\0';
+	return NULL;
+}
+
 static const char *take_host(const char *at, size_t n, struct parts *p)
 {
 	struct in6_addr v6;
@@ -89,7 +104,7 @@ static const char *take_host(const char *at, size_t n, struct parts *p)
 	p->host[n] = '\0';
 	if (p->v6 && inet_pton(AF_INET6, p->host, &v6) != 1)
 		return "has no IPv6 address between its brackets";
-	return NULL;
+	return p->v6 ? NULL : check_dots(p);
 }
 
 static const char *take_port(const char *at, size_t n, struct parts *p)
