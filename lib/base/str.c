@@ -285,38 +285,68 @@ char *ws_printable(char *dst, size_t n, const char *s, size_t len)
 	return dst;
 }
 
-/* The last '@' of a word, or its code in a URL. */
-static char *find_last_at(char *word, size_t n)
+/* The last '@', or its code in a URL. */
+static char *find_last_at(char *text, size_t n)
 {
-	char *at = memrchr(word, '@', n);
-	for (char *p = word; (p = memmem(p, n - (size_t)(p - word), "%40", 3)); p++)
+	char *at = memrchr(text, '@', n);
+	for (char *p = text; (p = memmem(p, n - (size_t)(p - text), "%40", 3)); p++)
 		at = !at || p > at ? p : at;
 	return at;
 }
 
-/* What an '@' ends: a word's text behind "://", or behind its first ':'. */
-static char *find_secret(char *word, const char *at)
-{
-	char *scheme = memmem(word, (size_t)(at - word), "://", 3);
-	char *colon = memchr(word, ':', (size_t)(at - word));
-	return scheme ? scheme + 3 : colon ? colon + 1 : NULL;
-}
-
-void ws_hide_passwords(char *text)
+/* Puts asterisks in the place of the text from secret to `end`. Returns the new end. */
+static char *hide(char *secret, char *end)
 {
 	enum { SHOWN = 3 };
-	for (char *word = text; *word;) {
-		size_t n = strcspn(word, " \t\n'\"<>()");
-		char *at = find_last_at(word, n);
-		char *secret = at ? find_secret(word, at) : NULL;
-		if (secret && secret < at) {
-			const size_t cut = (size_t)(at - secret);
-			const size_t shown = cut < SHOWN ? cut : SHOWN;
-			memset(secret, '*', shown);
-			memmove(secret + shown, at, strlen(at) + 1);
-			n -= cut - shown;
-		}
-		word += n;
-		word += *word != '\0';
-	}
+	const size_t n = (size_t)(end - secret), shown = n < SHOWN ? n : SHOWN;
+	memset(secret, '*', shown);
+	memmove(secret + shown, end, strlen(end) + 1);
+	return secret + shown;
+}
+
+/* Does the text begin with HOST or HOST:PORT? */
+static bool is_host(const char *text)
+{
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+	const char *past = text;
+	while (*past && (strchr(letters, *past) || strchr("0123456789.-_", *past)))
+		past++;
+	if (*past == ':')
+		past += 1 + strspn(past + 1, "0123456789");
+	return past > text && strchr(" \t\n'\"<>(),;:/?#", *past);
+}
+
+/* Hides what stands between "://" and the last '@'. If a '/', '?' or '#' follows the '@', or none
+ * does at all, there may be blanks and quotes before it; else the URL ends with its word. A text
+ * that was cut may lack the '@'. Returns where to go on. */
+static char *hide_user(char *from, bool cut)
+{
+	const size_t word = strcspn(from, " \t\n'\"<>()");
+	char *a = find_last_at(from, strcspn(from, "/?#")), *b = find_last_at(from, word);
+	char *at = a && (!b || a > b) ? a : b;
+	if (at)
+		return at > from ? hide(from, at) : at;
+	return cut && *from && (!from[word] || !is_host(from)) ? hide(from, from + strlen(from)) :
+	                                                         from;
+}
+
+/* Hides what stands between the first ':' and the last '@' of a word, or of all that follows a
+ * quote. Returns the end of the word. */
+static char *hide_password(char *word, bool cut)
+{
+	const size_t n = *word == '\'' ? strlen(word) : strcspn(word, " \t\n");
+	char *at = find_last_at(word, n), *end = word + (at ? (size_t)(at - word) : n);
+	char *colon = memchr(word, ':', (size_t)(end - word));
+	if (!colon || colon + 1 >= end || memmem(word, (size_t)(end - word), "://", 3) ||
+	    !(at || (cut && !word[strcspn(word, " \t\n")])))
+		return word + strcspn(word, " \t\n");
+	return hide(colon + 1, end);
+}
+
+void ws_hide_passwords(char *text, bool cut)
+{
+	for (char *p = text; (p = strstr(p, "://"));)
+		p = hide_user(p + 3, cut);
+	for (char *p = text; *(p += strspn(p, " \t\n"));)
+		p = hide_password(p, cut);
 }

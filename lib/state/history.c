@@ -6,6 +6,7 @@
 #include "wsync/tool/buf.h"
 #include "wsync/tool/json.h"
 #include "wsync/tool/json_read.h"
+#include "wsync/tool/str.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -20,6 +21,16 @@ static const int64_t LOCK_NS = WS_NS_PER_S;
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
+/* Texts of servers and names of sources may hold URLs with passwords. The file stays. */
+static void put_shown(struct ws_jw *w, const char *key, const char *text)
+{
+	char *shown = text && *text ? strdup(text) : NULL;
+	if (shown)
+		ws_hide_passwords(shown, false);
+	ws_jw_str(w, key, shown);
+	free(shown);
+}
+
 static void print_endpoints(struct ws_jw *w, const struct ws_history_push *p)
 {
 	ws_jw_array(w, "endpoints");
@@ -33,7 +44,7 @@ static void print_endpoints(struct ws_jw *w, const struct ws_history_push *p)
 			ws_jw_double(w, "coverage", e->coverage);
 		else
 			ws_jw_null(w, "coverage");
-		ws_jw_str(w, "message", *e->message ? e->message : NULL);
+		put_shown(w, "message", e->message);
 		if (e->instance)
 			ws_jw_hex64(w, "instance", e->instance);
 		ws_jw_end_object(w);
@@ -53,11 +64,11 @@ static void print(const struct ws_history_push *p, struct ws_buf *out)
 	ws_jw_int(&w, "pid", getpid());
 	ws_jw_str(&w, "host", host);
 	ws_jw_int(&w, "uid", (int64_t)geteuid());
-	ws_jw_str(&w, "source", p->source);
-	ws_jw_str(&w, "weight_version", *p->weight_version ? p->weight_version : NULL);
+	put_shown(&w, "source", p->source);
+	put_shown(&w, "weight_version", p->weight_version);
 	ws_jw_str(&w, "verify", p->verify);
 	ws_jw_str(&w, "code", p->code);
-	ws_jw_str(&w, "message", *p->message ? p->message : NULL);
+	put_shown(&w, "message", p->message);
 	print_endpoints(&w, p);
 	ws_jw_end_object(&w);
 	ws_buf_putc(out, '\n');

@@ -230,12 +230,27 @@ TEST(passwords_are_hidden_in_messages)
 {
 	static const struct { const char *text, *shown; } cases[] = {
 		{ "open http://user:SECRET@h:1: no file", "open http://***@h:1: no file" },
-		{ "'https://TOKEN@h' and 'u:pw@h'", "'https://***@h' and 'u:**@h'" },
+		{ "'https://TOKEN@h' and 'u:pw@h'", "'https://***@h'" },
+		{ "'u:pw@h' is no URL", "'u:**@h' is no URL" },
 		{ "http://a:b@c@h", "http://***@h" },
 		{ "http://a:b%40h", "http://***%40h" },
 		{ "http://u@h", "http://*@h" },
+		{ "http://u:p(w@h: x", "http://***@h: x" },
+		{ "'http://u:p'w@h': x", "'http://***@h': x" },
+		{ "http://u:p<w>@h/x", "http://***@h/x" },
+		{ "http://u:p\"w@h?x", "http://***@h?x" },
+		{ "http://u:p w\t'(x@h#x y", "http://***@h#x y" },
+		{ "http://u:p/w@h/x", "http://***@h/x" },
+		{ "http://u:p?w@h", "http://***@h" },
+		{ "GET http://a:1/x, https://u:p w@b:2/y", "GET http://a:1/x, https://***@b:2/y" },
+		{ "http://u:p w@a/ http://v:(@b/", "http://***@a/ http://***@b/" },
+		{ "bad 'u:p w(x@h:1'", "bad 'u:***@h:1'" },
+		{ "bad u:p(w'<x@h:1 here", "bad u:***@h:1 here" },
 		{ "mail a@b, at 10.0.0.1:80", "mail a@b, at 10.0.0.1:80" },
-		{ "u:@h ://@h @ :", "u:@h ://@h @ :" },
+		{ "GET http://gpu7:30000/x: said a@b", "GET http://gpu7:30000/x: said a@b" },
+		{ "http://gpu7:http: no port", "http://gpu7:http: no port" },
+		{ "u:@h @ :", "u:@h @ :" },
+		{ "://@h", "://@h" },
 		{ "", "" },
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -243,6 +258,28 @@ TEST(passwords_are_hidden_in_messages)
 		ws_err_set(&err, WS_EUSAGE, "%s", cases[i].text);
 		assert_string_equal(err.msg, cases[i].shown);
 	}
+}
+
+/* The URL crosses the limit of the message, so that its '@' may be lost. */
+TEST(passwords_are_hidden_where_a_message_is_cut)
+{
+	static const char *const urls[] = { "http://user:SECRET@h/", "http://user:SE CRET@h/",
+		                            "http://SECRET@h/", "user:SECRET@h", "'user:SE'C@h'" };
+	struct ws_err err = WS_ERR_INIT;
+	char text[sizeof err.msg + 64];
+	for (size_t k = 0; k < sizeof urls / sizeof *urls; k++)
+		for (size_t n = sizeof err.hint - 40; n < sizeof err.msg + 10; n++) {
+			memset(text, '.', n);
+			snprintf(text + n, sizeof text - n, " %s", urls[k]);
+			ws_err_set(&err, WS_EUSAGE, "%s", text);
+			ws_err_hint(&err, "%s", text);
+			if (strstr(err.msg, ":S") || strstr(err.msg, "/S") ||
+			    strstr(err.hint, ":S") || strstr(err.hint, "/S"))
+				fail_msg("%s at %zu: %s, %s", urls[k], n, err.msg, err.hint);
+		}
+	snprintf(text, sizeof text, "GET http://gpu7:30000 %*s", (int)sizeof err.msg, "x");
+	ws_err_set(&err, WS_EUSAGE, "%s", text);
+	assert_non_null(strstr(err.msg, "http://gpu7:30000 "));
 }
 
 RUN_TESTS(NULL, NULL)

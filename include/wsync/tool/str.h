@@ -57,8 +57,9 @@ int ws_check_label(const char *text, const char *what, size_t most, struct ws_er
  * by '?', so that foreign text can be quoted on a terminal. Returns dst. */
 char *ws_printable(char *dst, size_t n, const char *s, size_t len);
 /* Puts asterisks in the place of the user and password of "http://user:password@host", and of the
- * password of "user:password@host": messages quote arguments. */
-void ws_hide_passwords(char *text);
+ * password of "user:password@host": messages quote arguments. cut: the text has lost its end; then
+ * what may be a password goes, too. */
+void ws_hide_passwords(char *text, bool cut);
 
 #ifdef __cplusplus
 }
