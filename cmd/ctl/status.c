@@ -26,11 +26,7 @@ struct status {
 
 static const char *pool_of(const struct status *s, size_t i)
 {
-	char host[256];
-	uint16_t port;
-	const struct ws_registry_entry *e = NULL;
-	if (!ws_endpoint_host_port(s->job->to.urls[i], host, &port, NULL))
-		e = ws_registry_find(&s->registry, host, port);
+	const struct ws_registry_entry *e = ws_registry_find(&s->registry, s->job->to.urls[i]);
 	return e ? e->pool : "";
 }
 

@@ -118,6 +118,11 @@ static int take_request(struct gateway_call *c, struct adding *a, struct ws_err 
 	return ws_endpoint_host_port(a->url, a->entry.host, &a->entry.port, err);
 }
 
+static bool may_ask(const void *gateway, const struct ws_registry_entry *e)
+{
+	return gateway_permits(gateway, e->url);
+}
+
 static int ask(struct gateway_call *c, struct adding *a, struct ws_err *err)
 {
 	struct ws_gateway *g = c->gateway;
@@ -127,7 +132,9 @@ static int ask(struct gateway_call *c, struct adding *a, struct ws_err *err)
 	if (open_client(g, &http, err))
 		return -1;
 	const struct ws_call to = { http, urls, 1, gateway_until(), &g->stop, NULL };
-	const int rc = ws_endpoint_probe_all(&to, &a->info, &answer, err);
+	int rc = ws_endpoint_probe_all(&to, &a->info, &answer, err);
+	if (rc == 0)
+		rc = ws_registry_check_instances(g->opts.registry, &to, &a->info, may_ask, g, err);
 	ws_client_close(http);
 	if (rc)
 		return -1;
@@ -156,7 +163,7 @@ static int check_others(struct gateway_call *c, const struct adding *a, struct w
 	if (ws_registry_load(c->gateway->opts.registry, &r, err))
 		return -1;
 	const struct ws_registry_entry *other = differs(&r, a);
-	const bool twice = ws_registry_find(&r, a->entry.host, a->entry.port);
+	const bool twice = ws_registry_find(&r, a->url);
 	if (twice)
 		snprintf(text, sizeof text, "Endpoint %s:%u is already registered", a->entry.host,
 		         (unsigned)a->entry.port);

@@ -38,9 +38,9 @@ int ws_endpoint_host_port(const char *url, char *host, uint16_t *port, struct ws
  * and ::1 are one host, 127.0.0.2 is another. Resolves no names. Push records are matched with
  * this function. false for invalid URLs. */
 bool ws_endpoint_same(const char *a, const char *b);
-/* An endpoint must not get two requests at a time, and locks are kept by host and port, with one
- * for all three names of this machine. WS_EUSAGE names the first URL that repeats an earlier one,
- * so far; *first and *again are their positions, n if there is none. */
+/* An endpoint must not get two requests at a time. Compares as ws_endpoint_same: behind one host
+ * and port, each path is an endpoint. WS_EUSAGE names the first URL that repeats an earlier one, so
+ * far; *first and *again are their positions, n if there is none. */
 int ws_endpoint_find_twice(const char *const *urls, size_t n, size_t *first, size_t *again,
                            struct ws_err *err);
 

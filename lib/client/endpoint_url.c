@@ -233,7 +233,7 @@ bool ws_endpoint_same(const char *a, const char *b)
 	       (strcmp(x.host, y.host) == 0 || (is_localhost(x.host) && is_localhost(y.host)));
 }
 
-/* One text for all URLs of one endpoint, as far as locks tell them apart. */
+/* One text for all URLs of one endpoint. */
 static char *key_of(const char *url, struct ws_err *err)
 {
 	struct parts p;
@@ -241,7 +241,8 @@ static char *key_of(const char *url, struct ws_err *err)
 	const char *why = split_canonical(url, &p);
 	if (why)
 		refuse_url(err, url, why);
-	else if (asprintf(&key, "%s:%u", is_localhost(p.host) ? "localhost" : p.host, p.port) < 0)
+	else if (asprintf(&key, "%s:%u%.*s", is_localhost(p.host) ? "localhost" : p.host, p.port,
+	                  p.path_len, p.path) < 0)
 		key = NULL, ws_oom(err);
 	return key;
 }

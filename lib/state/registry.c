@@ -84,16 +84,27 @@ static int read_entry(const struct ws_json *node, struct ws_registry_entry *e, s
 
 /* ---- order ---- */
 
-static int compare_address(const char *host, uint16_t port, const struct ws_registry_entry *e)
+/* Of a normalized URL. */
+static const char *path_of(const char *url)
 {
-	return port != e->port ? (port < e->port ? -1 : 1) : strcmp(host, e->host);
+	const char *scheme = strstr(url, "://");
+	return strchrnul(scheme ? scheme + 3 : url, '/');
+}
+
+static int compare_address(const char *host, uint16_t port, const char *path,
+                           const struct ws_registry_entry *e)
+{
+	const int by_host = strcmp(host, e->host);
+	return port != e->port ? (port < e->port ? -1 : 1) :
+	       by_host         ? by_host :
+	                         strcmp(path, path_of(e->url));
 }
 
 static int by_address(const void *a, const void *b)
 {
 	const struct ws_registry_entry *x = *(const struct ws_registry_entry *const *)a,
 				       *y = *(const struct ws_registry_entry *const *)b;
-	const int order = compare_address(x->host, x->port, y);
+	const int order = compare_address(x->host, x->port, path_of(x->url), y);
 	return order ? order : x < y ? -1 : x > y;
 }
 
@@ -111,7 +122,7 @@ static int sort_entries(const char *path, struct ws_registry *r, struct registry
 	own->n = r->n;
 	for (size_t i = 1; i < r->n; i++) {
 		const struct ws_registry_entry *e = own->sorted[i];
-		if (compare_address(e->host, e->port, own->sorted[i - 1]) == 0 &&
+		if (compare_address(e->host, e->port, path_of(e->url), own->sorted[i - 1]) == 0 &&
 		    (!twice || e < twice))
 			twice = e;
 	}
@@ -220,14 +231,17 @@ void ws_registry_free(struct ws_registry *r)
 	*r = (struct ws_registry){ 0 };
 }
 
-const struct ws_registry_entry *ws_registry_find(const struct ws_registry *r, const char *host,
-                                                 uint16_t port)
+const struct ws_registry_entry *ws_registry_find(const struct ws_registry *r, const char *url)
 {
 	const struct registry_own *own = r->priv;
 	size_t lo = 0, hi = own ? own->n : 0;
+	char host[256];
+	uint16_t port;
+	if (ws_endpoint_host_port(url, host, &port, NULL))
+		return NULL;
 	while (lo < hi) {
 		const size_t mid = lo + (hi - lo) / 2;
-		const int order = compare_address(host, port, own->sorted[mid]);
+		const int order = compare_address(host, port, path_of(url), own->sorted[mid]);
 		if (order == 0)
 			return own->sorted[mid];
 		if (order < 0)
@@ -345,7 +359,7 @@ static int put(struct ws_registry *r, const char *path, struct ws_registry_entry
 	e.more = NULL;
 	if (ws_endpoint_host_port(e.url, e.host, &e.port, err))
 		return -1;
-	const struct ws_registry_entry *old = ws_registry_find(r, e.host, e.port);
+	const struct ws_registry_entry *old = ws_registry_find(r, e.url);
 	*updated = old != NULL;
 	if (!e.pool[0])
 		snprintf(e.pool, sizeof e.pool, "%s", old ? old->pool : WS_POOL_DEFAULT);
@@ -386,11 +400,7 @@ int ws_registry_add(const char *path, struct ws_registry_entry *entry, ws_deadli
 
 static int drop(struct ws_registry *r, const char *path, const char *url, struct ws_err *err)
 {
-	char host[256];
-	uint16_t port;
-	if (ws_endpoint_host_port(url, host, &port, err))
-		return -1;
-	const struct ws_registry_entry *e = ws_registry_find(r, host, port);
+	const struct ws_registry_entry *e = ws_registry_find(r, url);
 	if (!e)
 		return ws_err_set(err, WS_EINPUT, "%s: not registered in %s", url, path);
 	const size_t i = (size_t)(e - r->items);

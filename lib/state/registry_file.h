@@ -12,7 +12,7 @@ enum { REGISTRY_VERSION = 1 };
 /* What ws_registry.priv points to. */
 struct registry_own {
 	struct ws_json *root;
-	const struct ws_registry_entry **sorted; /* by port and host */
+	const struct ws_registry_entry **sorted; /* by port, host and path */
 	size_t n; /* 0: the entries have changed since */
 };
 

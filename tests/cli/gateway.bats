@@ -477,6 +477,9 @@ refused() {
 	call /sync_inference_weights '{}'
 	expect_code 400
 	out_has "$other is registered, but its host is not allowed here (--allow-host)"
+	call /remove_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$(port_of "$closed")}"
+	register "$closed"
+	out_has '"success":true'
 	[ "$(requests "$other")" = "$before" ] || explain "$other was asked"
 	try wsync-register remove "$other"
 	call /sync_inference_weights '{}'

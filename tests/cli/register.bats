@@ -228,6 +228,32 @@ http://127.0.0.1:7 --registry $scratch/state/wsync/registry.json"
 	err_lacks "one endpoint"
 }
 
+@test "a server is registered by one URL, whatever the addresses of its machine" {
+	endpoint one --listen 0.0.0.0:0 --lineage sglang-2026
+	local other port=${url##*:}
+	try wsync-register add "127.0.0.1:$port" "127.0.0.2:$port"
+	expect_status 2
+	err_has "http://127.0.0.2:$port: it is the server that is also named http://127.0.0.1:$port"
+	wsync-register add "127.0.0.1:$port" -q
+	for other in 127.0.0.2 foo.localhost; do
+		try wsync-register add "$other:$port"
+		expect_status 2
+		err_has "http://$other:$port: it is the server that is registered already as \
+http://127.0.0.1:$port"
+	done
+	# A key goes to the servers of its pool only.
+	(umask 077 && echo sesame >key)
+	try wsync-register add "127.0.0.2:$port" --pool blue --api-key-file key
+	expect_status 0
+	try wsync-register add "127.0.0.3:$port" --api-key-file key
+	expect_status 2
+	wsync-register remove "127.0.0.2:$port" -q
+	endpoint two --listen 127.0.0.3:0 --lineage sglang-2026
+	wsync-register add "$url" -q # another server
+	wsync-register add "127.0.0.1:$port" -q
+	wsync-register add --no-check "127.0.0.2:$port" -q
+}
+
 @test "a registry that others can write is not used" {
 	wsync-register add --no-check gpu7:7 -q
 	local file=$scratch/state/wsync/registry.json

@@ -166,19 +166,19 @@ TEST(the_first_url_that_repeats_another_is_found)
 {
 	static const char *const urls[] = {
 		"http://a:1",        "http://b:1", "http://a:2",         "http://127.0.0.1:3",
-		"https://c",         "http://c",   "http://[::1]:3/x",   "http://a:1/x",
-		"http://c:443/path",
+		"https://c",         "http://c",   "http://a:1/x",       "http://[::1]:3/x/y",
+		"http://127.1:3/x/y", "http://a:1/x/",
 	};
 	struct ws_err err = WS_ERR_INIT;
 	size_t first, again;
 	(void)state;
 	assert_int_equal(ws_endpoint_find_twice(urls, 0, &first, &again, &err), 0);
-	assert_int_equal(ws_endpoint_find_twice(urls, 6, &first, &again, &err), 0);
-	assert_int_equal(again, 6);
-	assert_fails_with(ws_endpoint_find_twice(urls, 9, &first, &again, &err), &err, WS_EUSAGE,
-	                  "endpoint http://[::1]:3/x: given twice, also as http://127.0.0.1:3");
-	assert_int_equal(first, 3);
-	assert_int_equal(again, 6);
+	assert_int_equal(ws_endpoint_find_twice(urls, 8, &first, &again, &err), 0);
+	assert_int_equal(again, 8);
+	assert_fails_with(ws_endpoint_find_twice(urls, 10, &first, &again, &err), &err, WS_EUSAGE,
+	                  "endpoint http://127.1:3/x/y: given twice, also as http://[::1]:3/x/y");
+	assert_int_equal(first, 7);
+	assert_int_equal(again, 8);
 }
 
 RUN_TESTS(NULL, NULL)

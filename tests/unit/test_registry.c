@@ -219,6 +219,29 @@ CASE(a_registry_that_others_can_write_is_not_used)
 	assert_fails(ws_registry_load(path, &r, &err), &err, WS_EINPUT, "belongs to another user");
 }
 
+CASE(each_path_behind_a_host_is_an_endpoint)
+{
+	static const char *const urls[] = { "http://gw:1/a", "http://gw:1", "http://gw:1/b",
+		                            "http://gw:1/a/1", "http://localhost:1/a" };
+	struct ws_registry r;
+	struct ws_registry_entry e = entry("http://127.0.0.1:1/a");
+	struct ws_err err;
+	bool updated;
+	(void)state;
+	for (size_t i = 0; i < sizeof urls / sizeof *urls; i++)
+		assert_false(add(urls[i]));
+	assert_true(add("http://gw:1/b/"));
+	assert_fails(ws_registry_add(path, &e, soon(), NULL, &updated, &err), &err, WS_EUSAGE,
+	             "registered already, as http://localhost:1/a");
+	assert_int_equal(ws_registry_remove(path, "http://gw:1/a", soon(), NULL, &err), 0);
+	assert_ok(ws_registry_load(path, &r, &err), &err);
+	assert_int_equal(r.n, 4);
+	assert_null(ws_registry_find(&r, urls[0]));
+	for (size_t i = 1; i < sizeof urls / sizeof *urls; i++)
+		assert_string_equal(ws_registry_find(&r, urls[i])->url, urls[i]);
+	ws_registry_free(&r);
+}
+
 CASE(one_endpoint_has_one_name)
 {
 	static const char *const names[] = { "localhost", "127.0.0.1", "[::1]" };
@@ -233,7 +256,7 @@ CASE(one_endpoint_has_one_name)
 		add(url);
 		snprintf(words, sizeof words, "wsync-register remove %s --registry ", url);
 		for (size_t k = 0; k < 3; k++) {
-			snprintf(url, sizeof url, "http://%s:30000/x", names[k]);
+			snprintf(url, sizeof url, "http://%s:30000/", names[k]);
 			struct ws_registry_entry e = entry(url);
 			const int rc = ws_registry_add(path, &e, soon(), NULL, &updated, &err);
 			assert_int_equal(rc, i == k ? 0 : -1);
@@ -257,7 +280,7 @@ static int64_t cost_of(size_t n)
 	struct ws_registry r;
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_buf text;
-	char host[32];
+	char host[32], url[64];
 	ws_buf_init(&text, 0);
 	ws_buf_puts(&text, "{\"version\":1,\"endpoints\":[");
 	for (size_t i = 0; i < n; i++)
@@ -268,11 +291,12 @@ static int64_t cost_of(size_t n)
 	assert_ok(registry_parse("r", ws_buf_str(&text), text.len, &r, &err), &err);
 	for (size_t i = 0; i < n; i++) {
 		snprintf(host, sizeof host, "h%zu", i);
-		const struct ws_registry_entry *e = ws_registry_find(&r, host, 30000);
+		snprintf(url, sizeof url, "http://%s:30000", host);
+		const struct ws_registry_entry *e = ws_registry_find(&r, url);
 		assert_non_null(e);
 		assert_string_equal(e->host, host);
 	}
-	assert_null(ws_registry_find(&r, "h0", 30001));
+	assert_null(ws_registry_find(&r, "http://h0:30001"));
 	const int64_t cost = cpu_ns() - since;
 	ws_registry_free(&r);
 	ws_buf_free(&text);
