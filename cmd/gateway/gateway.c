@@ -239,16 +239,17 @@ static unsigned check_client(const struct ws_gateway *g, const struct ws_serve_r
                              const char **why)
 {
 	const struct route *r = find_route(rq->path);
+	const bool health = r && !r->run; /* load balancers ask for it by any name */
 	const bool keyed = g->opts.api_key && ws_serve_has_key(rq, g->opts.api_key, true);
-	*why = "Host is not this gateway: use an IP address, localhost or the name of --listen, "
+	*why = "Host is not this gateway: use an IP address, localhost or the name of --listen "
 	       "with the gateway's port";
-	if (!keyed && !gateway_is_own_host(g, rq->host))
+	if (!keyed && !health && !gateway_is_own_host(g, rq->host))
 		return 403;
 	*why = "Origin is another host: web pages may not send requests here";
 	if (rq->origin && !gateway_is_own_origin(rq))
 		return 403;
 	*why = "Unauthorized";
-	if (g->opts.api_key && !keyed && !(r && !r->run))
+	if (g->opts.api_key && !keyed && !health)
 		return 401;
 	*why = "Content-Type is not application/json";
 	return r && strcmp(r->method, "POST") == 0 && strcmp(rq->method, "POST") == 0 &&

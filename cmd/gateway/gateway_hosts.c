@@ -33,34 +33,52 @@ static bool is_v4(const char *text)
 	return inet_pton(AF_INET, text, &v4) == 1;
 }
 
-/* A page cannot give its requests an address in Host: its browser writes the page's own host. */
+/* The length without blanks at the end. */
+static size_t trimmed(const char *text)
+{
+	size_t n = strlen(text);
+	while (n && (text[n - 1] == ' ' || text[n - 1] == '\t'))
+		n--;
+	return n;
+}
+
+/* "", ":" and digits */
+static bool is_port(const char *text)
+{
+	return !*text || (*text == ':' && text[1] && !text[1 + strspn(text + 1, "0123456789")]);
+}
+
+/* A page cannot give its requests an address in Host: its browser writes the page's own host. With
+ * an address or localhost any port will do: forwarded ports are others than the gateway's. */
 bool gateway_is_own_host(const struct ws_gateway *g, const char *host)
 {
 	char name[WS_SERVE_HOST], port[8];
-	const bool bracket = host && *host == '[';
-	if (!host || strlen(host) >= sizeof name)
+	const size_t len = host ? trimmed(host) : 0;
+	if (!len || len >= sizeof name)
 		return false;
-	snprintf(port, sizeof port, "%u", (unsigned)g->port);
-	const char *from = host + bracket;
-	const size_t n = strcspn(from, bracket ? "]" : ":");
-	const char *after = from + n;
-	if (bracket && *after++ != ']')
+	snprintf(name, sizeof name, "%.*s", (int)len, host);
+	snprintf(port, sizeof port, ":%u", (unsigned)g->port);
+	char *from = name + (*name == '['), *end = from + strcspn(from, *name == '[' ? "]" : ":");
+	const char *after = end + (*end == ']');
+	if ((*name == '[' && *end != ']') || !is_port(after))
 		return false;
-	if (*after && (*after != ':' || strcmp(after + 1, port) != 0))
-		return false;
-	memcpy(name, from, n);
-	name[n] = 0;
-	if (bracket)
-		return is_v6(name);
-	return is_v4(name) || strcasecmp(name, "localhost") == 0 || strcasecmp(name, g->host) == 0;
+	const bool own_port = !*after || strcmp(after, port) == 0;
+	char host_only[WS_SERVE_HOST];
+	snprintf(host_only, sizeof host_only, "%.*s", (int)(end - from), from);
+	if (*name == '[')
+		return is_v6(host_only);
+	return is_v4(host_only) || strcasecmp(host_only, "localhost") == 0 ||
+	       (own_port && strcasecmp(host_only, g->host) == 0);
 }
 
 bool gateway_is_own_origin(const struct ws_serve_request *rq)
 {
 	static const char scheme[] = "http://";
 	const size_t n = sizeof scheme - 1;
-	return rq->host && strncasecmp(rq->origin, scheme, n) == 0 &&
-	       strcasecmp(rq->origin + n, rq->host) == 0;
+	if (!rq->host || strncasecmp(rq->origin, scheme, n) != 0)
+		return false;
+	const size_t host = trimmed(rq->host), origin = trimmed(rq->origin + n);
+	return host == origin && strncasecmp(rq->origin + n, rq->host, host) == 0;
 }
 
 /* ---- hosts of endpoints ---- */

@@ -75,7 +75,8 @@ void ws_serve_strict_header(struct ws_serve_strict *s, const char *name, const c
 		check_end(s, value + strlen(value));
 	if (strcasecmp(name, "Host") == 0) {
 		s->n_hosts++;
-		if (strpbrk(value, " \t,/\\@?#"))
+		const char *past = value + strcspn(value, " \t,/\\@?#");
+		if (past[strspn(past, " \t")]) /* blanks at the end belong to no value */
 			refuse(s, "Host is not a host");
 	} else if (strcasecmp(name, "Content-Length") == 0) {
 		s->n_lengths++;

@@ -267,6 +267,7 @@ SERVED(a_request_that_is_strict_is_served)
 		"GET /x HTTP/1.1\r\nhost:a\r\n\r\n",
 		"GET /x?a=b%20c&d HTTP/1.1\r\nHost: a:80\r\nEmpty:\r\nX:  b c \t\r\n\r\n",
 		"GET /x%20y HTTP/1.1\r\nHost: [::1]:80\r\nCookie: a=b; c=\"d\"; e\r\n\r\n",
+		"GET /x HTTP/1.1\r\nHost: a:80 \t\r\n\r\n",
 		"GET /x HTTP/1.0\r\n\r\n",
 		"GET /x HTTP/1.0\r\nHost: a\r\n\r\n",
 		"GET" TO "X: a\r\nX: \xc3\xa9\r\n\r\n",
