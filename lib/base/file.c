@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 /* There is no such file to read: the user named a wrong one. */
@@ -216,11 +218,38 @@ static bool is_of(uid_t owner, enum ws_file_owner who)
 	       (who == WS_FILE_LOCK && self == 0 && owner == NOBODY);
 }
 
-static int check_trust(const struct stat *st, const char *path, enum ws_file_owner who,
+/* Is it in a directory of its owner, where nobody else can write? */
+static bool is_at_home(const char *path, uid_t owner)
+{
+	char dir[PATH_MAX];
+	struct stat st;
+	const char *slash = strrchr(path, '/');
+	const int n = slash ? (int)(slash - path) + 1 : 0;
+	if (snprintf(dir, sizeof dir, "%.*s.", n, path) >= (int)sizeof dir || stat(dir, &st))
+		return false;
+	return st.st_uid == owner && !(st.st_mode & 022);
+}
+
+/* Root may read the registry of a user whom it runs for, and what it wrote to NFS itself. */
+static bool is_for_root(int fd, const struct stat *st, const char *path)
+{
+	struct statfs fs;
+	if (geteuid() != 0)
+		return false;
+	return is_at_home(path, st->st_uid) ||
+	       (st->st_uid == NOBODY && !fstatfs(fd, &fs) && fs.f_type == NFS_SUPER_MAGIC);
+}
+
+static int check_trust(const struct stat *st, const char *path, enum ws_file_owner who, int fd,
                        struct ws_err *err)
 {
-	if (!is_of(st->st_uid, who))
-		return distrust(err, path, "belongs to another user, so it is not trusted");
+	if (!is_of(st->st_uid, who) &&
+	    !(who == WS_FILE_OWN_OR_ROOTS && is_for_root(fd, st, path))) {
+		distrust(err, path, "belongs to another user, so it is not trusted");
+		return who != WS_FILE_OWN_OR_ROOTS ? -1 :
+		       ws_err_hint(err, "check what it holds, then run: chown %u %s",
+		                   (unsigned)geteuid(), path);
+	}
 	if (!(st->st_mode & 022))
 		return 0;
 	distrust(err, path,
@@ -255,7 +284,7 @@ int ws_file_open_owned(const char *path, int flags, enum ws_file_owner who, stru
 		ws_err_set(err, WS_EINPUT, "%s: is not a plain file", path);
 	else if (st.st_nlink > 1 && !follow)
 		distrust(err, path, "has another name, so it is not trusted");
-	else if (check_trust(&st, path, who, err) == 0)
+	else if (check_trust(&st, path, who, fd, err) == 0)
 		return fd;
 	close(fd);
 	return -1;
@@ -279,7 +308,7 @@ int ws_file_check_directory(const char *path, struct ws_err *err)
 		errno = ENOTDIR;
 		return ws_err_errno(err, "open %s", path);
 	}
-	return check_trust(&st, path, WS_FILE_OWN, err);
+	return check_trust(&st, path, WS_FILE_OWN, -1, err);
 }
 
 int ws_file_own_directory(const char *path, struct ws_err *err)

@@ -46,7 +46,9 @@ int ws_file_read(const char *path, struct ws_buf *out, struct ws_err *err);
  * plain files of this user that nobody else can write. */
 enum ws_file_owner {
 	WS_FILE_OWN,          /* reached by no symbolic link, and with one name */
-	WS_FILE_OWN_OR_ROOTS, /* also root's, and through a link that is this user's or root's */
+	/* Also root's, and through a link that is this user's or root's. For root also a file of
+	 * the owner of its directory, and nobody's on NFS, which shows root's files so. */
+	WS_FILE_OWN_OR_ROOTS,
 	WS_FILE_LOCK,         /* as OWN; where root's files are shown as nobody's, root's */
 };
 /* open(2), with mode 0600 for a new file. WS_EINPUT with a native EPERM: it is not trusted; a

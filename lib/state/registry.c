@@ -328,7 +328,7 @@ static int lock(const char *path, ws_deadline until, const struct ws_cancel *can
 		return -1;
 	if (asprintf(&name, "%s.lock", path) < 0)
 		return ws_oom(err);
-	const int fd = ws_file_lock(name, WS_FILE_OWN, until, cancel, err);
+	const int fd = ws_file_lock(name, WS_FILE_LOCK, until, cancel, err);
 	free(name);
 	return fd;
 }

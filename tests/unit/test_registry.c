@@ -217,6 +217,42 @@ CASE(a_registry_that_others_can_write_is_not_used)
 	assert_fails(ws_registry_load(link, &r, &err), &err, WS_EINPUT, "is a symbolic link");
 	assert_int_equal(chown(path, 4711, 4711), 0);
 	assert_fails(ws_registry_load(path, &r, &err), &err, WS_EINPUT, "belongs to another user");
+	assert_non_null(strstr(err.hint, "chown 0 "));
+	/* Root runs for the user whose directory it is. */
+	char home[192];
+	snprintf(home, sizeof home, "%s/state/wsync", dir);
+	assert_int_equal(chown(home, 4711, 4711), 0);
+	assert_ok(ws_registry_load(path, &r, &err), &err);
+	ws_registry_free(&r);
+	assert_int_equal(chmod(path, 0664), 0);
+	assert_fails(ws_registry_load(path, &r, &err), &err, WS_EINPUT, "others can write it");
+	assert_int_equal(chmod(path, 0644), 0);
+	assert_int_equal(chmod(home, 01777), 0);
+	assert_fails(ws_registry_load(path, &r, &err), &err, WS_EINPUT, "belongs to another user");
+	assert_int_equal(chmod(home, 0755), 0);
+	assert_int_equal(chown(home, 65534, 65534) || chown(path, 65534, 65534), 0);
+	assert_ok(ws_registry_load(path, &r, &err), &err); /* as NFS shows root's */
+	ws_registry_free(&r);
+}
+
+CASE(a_lock_that_the_group_can_write_says_how_to_mend_it)
+{
+	struct ws_registry_entry e = entry("a:1");
+	struct ws_err err;
+	char lock[192], wanted[256];
+	bool updated;
+	(void)state;
+	assert_false(add("b:1"));
+	snprintf(lock, sizeof lock, "%s.lock", path);
+	snprintf(wanted, sizeof wanted, "run: chmod go-w %s", lock);
+	assert_int_equal(chmod(lock, 0664), 0);
+	assert_fails(ws_registry_add(path, &e, soon(), NULL, &updated, &err), &err, WS_EINPUT,
+	             "others can write it");
+	assert_non_null(strstr(err.hint, wanted));
+	if (geteuid() != 0)
+		return;
+	assert_int_equal(chmod(lock, 0600) || chown(lock, 65534, 65534), 0);
+	assert_false(add("a:1"));
 }
 
 CASE(each_path_behind_a_host_is_an_endpoint)
