@@ -48,8 +48,8 @@ static void on_signal(int sig)
 	if (!received) {
 		first_ms = now_ms();
 		received = sig;
-		ws_cancel_set(&run_cancel);
 		outlet_interrupt();
+		ws_cancel_set(&run_cancel);
 	} else if (!repeats_itself(sig) && now_ms() - first_ms >= SAME_WISH_MS) {
 		signal(sig, SIG_DFL);
 		raise(sig); /* blocked until this handler returns, then it kills */
