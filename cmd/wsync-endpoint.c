@@ -305,7 +305,11 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 		.device = cfg.device ? device_names[cfg.device] : NULL,
 		.busy = (unsigned)cfg.busy,
 		.api_key_file = run_api_key_file(cfg.common.api_key_file),
-		.admin_api_key_file = run_admin_api_key_file(cfg.common.admin_api_key_file),
+		/* The variable is for all programs, also beside servers that have no such key. */
+		.admin_api_key_file =
+			ws_serve_has_admin_key((enum ws_serve_lineage)cfg.lineage) ?
+				run_admin_api_key_file(cfg.common.admin_api_key_file) :
+				cfg.common.admin_api_key_file,
 		.model_path = cfg.model_path,
 		.served_model_name = cfg.served_model_name,
 		.dtype = cfg.dtype,

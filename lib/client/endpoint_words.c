@@ -99,7 +99,8 @@ static int prepare_one(struct ws_asking *a, size_t i, struct ws_err *err)
 	if (ws_endpoint_prepare(&a->calls[i], a->to->urls[i], w->method, w->path, &a->bodies[i],
 	                        a->to->until, err))
 		return -1;
-	if (a->family[i] != WS_FAMILY_SGLANG) /* vLLM has some of SGLang's paths, but no such key */
+	/* vLLM has some of SGLang's paths, but no such key. */
+	if (a->family[i] != WS_FAMILY_SGLANG || a->guessed[i])
 		a->calls[i].http.admin = false;
 	return 0;
 }
@@ -115,6 +116,17 @@ static bool turn_to_vllm(struct ws_asking *a, size_t i, const struct ws_err *sai
 	return true;
 }
 
+/* True if the server wants a key on a route of SGLang's, so it gets the admin key: a vLLM, which
+ * wants none there, must not. */
+static bool turn_to_admin(struct ws_asking *a, size_t i, const struct ws_err *said)
+{
+	if (!a->guessed[i] || said->code != WS_EREFUSED || said->native != 401 ||
+	    !ws_http_has_admin_key(a->to->http) || !ws_http_wants_admin(a->calls[i].path))
+		return false;
+	a->guessed[i] = false;
+	return true;
+}
+
 /* The answers of the calls that are done; *again: some servers get another request. */
 static int read_answers(struct ws_asking *a, bool *asked, struct ws_endpoint_answer *answers,
                         bool *again, struct ws_err *err)
@@ -126,7 +138,8 @@ static int read_answers(struct ws_asking *a, bool *asked, struct ws_endpoint_ans
 		const struct ws_err first = answers[i].err;
 		const bool second = a->family[i] == WS_FAMILY_VLLM && first.native == 404;
 		read_answer(&a->calls[i], a->name, &answers[i]);
-		asked[i] = turn_to_vllm(a, i, &answers[i].err);
+		asked[i] = turn_to_vllm(a, i, &answers[i].err) ||
+		           turn_to_admin(a, i, &answers[i].err);
 		if (asked[i] && prepare_one(a, i, err))
 			return -1;
 		*again |= asked[i];

@@ -123,9 +123,14 @@ static int read_key(const char *path, char **key, const struct ws_serve_opts *o,
 	return 0;
 }
 
+bool ws_serve_has_admin_key(enum ws_serve_lineage lineage)
+{
+	return ws_serve_in(lineage, WS_IN_FROM_2026);
+}
+
 static int read_keys(struct ws_serve *s, const struct ws_serve_opts *o, struct ws_err *err)
 {
-	if (o->admin_api_key_file && !ws_serve_in(o->lineage, WS_IN_FROM_2026))
+	if (o->admin_api_key_file && !ws_serve_has_admin_key(o->lineage))
 		return ws_err_set(err, WS_EUSAGE, "{admin_api_key}: servers of this family have "
 		                  "no such key");
 	return read_key(o->api_key_file, &s->api_key, o, err) ||

@@ -204,6 +204,12 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1],
 	expect_status 5
 	try wsync-endpoint --lineage vllm-0.33 --admin-api-key-file admin
 	expect_status 2
+	WSYNC_ADMIN_API_KEY_FILE=admin endpoint three --lineage vllm-0.33
+	endpoint four --lineage sglang-2026 --api-key-file key
+	try wsync-push s.safetensors -e "$url" --api-key-file key --admin-api-key-file admin
+	expect_status 5
+	err_has "hint: the server refused the admin key"
+	err_has "leave out --admin-api-key-file"
 }
 
 @test "an endpoint that is paused, flushed, labelled and resumed tells so in its journal" {

@@ -120,7 +120,8 @@ def write_description(path, bases, cases):
         config = case["config"]
         own = {k: v for k, v in config.items() if json.dumps(v) != json.dumps(usual[k])}
         lacks = sorted(usual.keys() - config.keys())
-        lines.append(json.dumps(dict(case, config=own, **({"lacks": lacks} if lacks else {}))))
+        lines.append(json.dumps(dict(case, config=own, **({"lacks": lacks} if lacks else {})),
+                                separators=(",", ":")))
     with open(path, "w") as f:
         f.write('{"bases": {\n')
         f.write(",\n".join("%s: %s" % (json.dumps(k), json.dumps(v)) for k, v in bases.items()))

@@ -796,6 +796,14 @@ CALL(vllm_never_gets_the_admin_key)
 	info.lineage = WS_LINEAGE_UNKNOWN;
 	ws_endpoint_set_version(&to, "8", a, &err);
 	assert_non_null(strstr(engines[0].last_head, "Authorization: Bearer admin\r\n"));
+	/* Of a server that was not detected, only a 401 shows that it wants the key. */
+	const struct ws_call unknown = { .http = two, .urls = urls, .n = 1, .until = soon() };
+	ws_endpoint_set_version(&unknown, "8", a, &err);
+	assert_non_null(strstr(engines[0].last_head, "Authorization: Bearer user\r\n"));
+	engines[0].route = refuse_key;
+	assert_int_equal(ws_endpoint_set_version(&unknown, "8", a, &err), -1);
+	assert_non_null(strstr(engines[0].last_head, "Authorization: Bearer admin\r\n"));
+	assert_non_null(strstr(err.hint, "leave out {admin_api_key}"));
 	ws_client_close(two);
 }
 

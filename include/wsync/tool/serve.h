@@ -136,6 +136,8 @@ struct ws_serve_opts {
  * routes, all kinds but flip and corrupt: wire/store, wire/connect, and wire/payload, which cannot
  * refuse. */
 int ws_serve_start(const struct ws_serve_opts *opts, struct ws_serve **out, struct ws_err *err);
+/* Do servers of this family have --admin-api-key? */
+bool ws_serve_has_admin_key(enum ws_serve_lineage lineage);
 /* Aborts running requests, closes every connection, joins the threads. NULL is fine. */
 void ws_serve_stop(struct ws_serve *s);
 

@@ -96,6 +96,7 @@ void ws_http_each(struct ws_http *h, void (*see)(void *ctx, const struct ws_http
 /* True if SGLang wants its admin key for this path, which is without a query. No route that only
  * vLLM or another server has is one of these. */
 bool ws_http_wants_admin(const char *path);
+bool ws_http_has_admin_key(const struct ws_http *h); /* beside the first key */
 
 /* The default port of a URL without one, 80 or 443; 0: it has a port, or is not a URL. */
 unsigned ws_http_assumed_port(const char *url);

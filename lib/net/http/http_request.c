@@ -80,6 +80,11 @@ int ws_http_make_headers(struct ws_http *h, const char *api_key, struct ws_err *
 	               0;
 }
 
+bool ws_http_has_admin_key(const struct ws_http *h)
+{
+	return h->two_keys;
+}
+
 void ws_http_free_headers(struct ws_http *h)
 {
 	for (int i = 0; i < 2; i++) {
