@@ -52,7 +52,7 @@ static struct ws_journal *begin(void)
 		                                        UINT64_C(0xfedcba9876543210),
 		                                        true,
 		                                        WS_MEMORY_KV_CACHE | WS_MEMORY_CUDA_GRAPH,
-		                                        false };
+		                                        false, false };
 	r->endpoints[1].paused = true;
 	return l;
 }
