@@ -141,7 +141,7 @@ or wake them and keep the endpoint paused until every part is sent: wsync-ctl pa
 	# stay released.
 	try wsync-push two.safetensors -e "$url" --asleep weights,kv_cache
 	expect_status 2
-	err_has "an earlier push left kv_cache released, with incomplete weights, \
+	err_has "an earlier push or wsync-ctl left kv_cache released, with incomplete weights, \
 and --asleep says weights,kv_cache"
 	err_has "hint: give --asleep recorded; if the server was restarted since, \
 or others changed its memory: wsync-ctl repair --forget --endpoint $url"

@@ -714,7 +714,8 @@ is it a router or a proxy? use the address of the server itself"
 
 @test "an update that is refused because of released weights has a hint" {
 	endpoint one --lineage lenient --memory-saver drop
-	try wsync-ctl sleep --tags weights -e "$url"
+	try wsync-ctl sleep --tags weights -e "$url" --state-dir others
+	expect_status 0
 	try wsync-push small.safetensors -e "$url" --verify none
 	expect_status 5
 	err_has "hint: if the endpoint has released memory, list it: --asleep weights,kv_cache"
