@@ -23,7 +23,8 @@ bool push_is_asleep(const struct push_endpoint *e)
 /* The user repeated the command, or did not know of the earlier push. */
 static int contradict(const struct push_endpoint *e, unsigned said, struct ws_err *err)
 {
-	ws_err_set(err, WS_EUSAGE, "%s: an earlier push or wsync-ctl left %s released%s, and {asleep} %s%s",
+	ws_err_set(err, WS_EUSAGE,
+	           "%s: an earlier push or wsync-ctl left %s released%s, and {asleep} %s%s",
 	           e->url, e->asleep ? ws_memory_text(e->asleep) : "nothing",
 	           e->weights.state == WS_PARTIAL ? ", with incomplete weights" : "",
 	           said ? "says " : "is missing", ws_memory_text(said));
