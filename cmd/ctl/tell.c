@@ -213,8 +213,10 @@ static void note_deeds(const struct ctl_job *job, const struct request *r,
 			.told = at.info && !at.info->can.memory,
 			.kept = at.info && (at.info->weights_copy || !at.info->can.memory),
 		};
-		if (answers[i].err.code == WS_OK)
-			ws_journal_note_deed(ws_buf_str(&dir), at.url, at.info, &deed);
+		struct ws_err why = WS_ERR_INIT;
+		if (answers[i].err.code == WS_OK &&
+		    ws_journal_note_deed(ws_buf_str(&dir), at.url, at.info, &deed, &why))
+			ui_warn(job->ui, at.url, "no record says what was done here: %s", why.msg);
 	}
 	ws_buf_free(&dir);
 }
@@ -227,6 +229,9 @@ static int tell(struct ctl_job *job, const struct request *r, struct ws_err *err
 	const int rc = call(job, r, answers, err);
 	if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)
 		show_answers(job, r->done, answers);
+	/* The record is about this start of the server, if that is told. */
+	if (r->what == PAUSE && !rc && !job->to.infos)
+		(void)ctl_ask(job, NULL);
 	if (r->what == PAUSE || r->what == RESUME || r->what == SLEEP || r->what == WAKE)
 		note_deeds(job, r, answers);
 	free(answers);
@@ -273,11 +278,7 @@ int ctl_pause(void *ctx, const struct opt_args *args, struct ws_err *err)
 	struct ctl_job *job = ctx;
 	(void)args;
 	const struct request r = { .what = PAUSE, .done = "paused" };
-	if (check_mode(job, err))
-		return -1;
-	if (!job->to.infos) /* its record is about this start of the server, if that is told */
-		(void)ctl_ask(job, NULL);
-	return tell(job, &r, err);
+	return check_mode(job, err) ? -1 : tell(job, &r, err);
 }
 
 /* A vLLM with incomplete weights would end at the first prompt, so no option resumes it. */
@@ -286,14 +287,13 @@ static int check_vllm(struct ctl_job *job, const struct ws_journal_list *records
 {
 	const char *why = NULL;
 	bool any = false;
-	for (size_t i = 0; i < job->to.n; i++)
-	{
+	for (size_t i = 0; i < job->to.n; i++) {
 		const struct record_at at = record_at(job, i);
 		any |= record_of_mixture(records, &at, &why) != NULL;
 	}
 	if (!any)
 		return 0;
-	if (ctl_ask(job, err))
+	if (!job->to.infos && ctl_ask(job, err))
 		return -1;
 	for (size_t i = 0; i < job->to.n; i++) {
 		const char *url = job->to.urls[i];

@@ -174,7 +174,9 @@ bool ws_format_is_expert(const char *name, unsigned n_dims)
 {
 	static const char *const others[] = { "bias", "_scale", "_scale_inv", "_zeros", "_blocks",
 		                              "_scales" };
-	const char *word = strstr(name, n_dims == 3 ? "moe" : ".experts.");
+	const char *word = strstr(name, n_dims == 3 ? "moe." : ".experts.");
+	if (n_dims == 3 && word && word > name && word[-1] != '.' && word[-1] != '_')
+		word = NULL; /* olmoe. */
 	if (n_dims != 2 && n_dims != 3)
 		return false;
 	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)

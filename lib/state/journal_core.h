@@ -85,6 +85,7 @@ struct ws_journal_sent {
 	/* whole, and compared with the servers' names: nothing is missing */
 	bool checked;
 	bool ok, pauses;         /* it succeeded; it pauses servers, and resumes them */
+	bool refused;            /* a server refused what it sent */
 };
 /* True if a push of `sent` completes endpoint e, which the push of r left unfinished. The same plan
  * does. Any other must be whole, and checked or at least as large. One turn of several senders is
@@ -98,7 +99,7 @@ bool ws_journal_stays_asleep(const struct ws_journal_record *r, const struct ws_
  * of `sent` completes them: a later push has recorded their state. The caller holds their locks, so
  * no other push is at work there. An endpoint that has not left its group stays recorded, in phase
  * destroy, and gets no further push. Other records lose only the released memory, because only one
- * record may say which memory to wake; so do all for sent NULL. */
+ * record may say which memory to wake; so do all where the push was refused. */
 void ws_journal_clear(struct ws_journal_list *list, const char *own, const char *const *urls,
                       size_t n, const struct ws_journal_sent *sent);
 

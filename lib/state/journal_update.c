@@ -182,7 +182,7 @@ static void forget_memory(struct ws_journal_entry *e, const char *const *urls, s
 	for (size_t i = e->record.n_endpoints; i-- > 0;) { /* backwards: it may be removed */
 		struct ws_journal_endpoint now = e->record.endpoints[i];
 		if (!now.slept || !is_among(now.url, urls, n) ||
-		    (sent && ws_journal_stays_asleep(&e->record, &now, sent->pauses)))
+		    ws_journal_stays_asleep(&e->record, &now, sent->pauses))
 			continue;
 		now.slept = false;
 		now.asleep = 0;
@@ -198,8 +198,7 @@ static void end_by_hand(struct ws_journal_entry *e, const char *const *urls, siz
 		struct ws_journal_endpoint now = e->record.endpoints[i];
 		if (!is_among(now.url, urls, n))
 			continue;
-		now.paused = now.paused && !(sent->ok && sent->pauses);
-		if (sent->ok && sent->pauses && sent->whole)
+		if (sent->ok && sent->whole)
 			now.state = WS_COMMITTED;
 		ws_journal_change(e, &now, 1, NULL);
 	}
@@ -213,9 +212,9 @@ void ws_journal_clear(struct ws_journal_list *list, const char *own, const char 
 		if (e->err.code || (e->path && own && strcmp(e->path, own) == 0))
 			continue;
 		forget_memory(e, urls, n, sent);
-		if (sent && e->record.by_hand)
+		if (!sent->refused && e->record.by_hand)
 			end_by_hand(e, urls, n, sent);
-		else if (sent)
+		else if (!sent->refused)
 			forget(e, urls, n, sent, NULL);
 		if (e->path || e->record.n_endpoints)
 			continue;
@@ -261,9 +260,18 @@ static bool note_in(struct ws_journal_entry *e, const char *url,
                     const struct ws_endpoint_info *info, const struct ws_deed *d)
 {
 	bool said = false;
+	const bool busy = e->fate == WS_PROCESS_ALIVE && !e->record.ended;
 	for (size_t i = e->record.n_endpoints; i-- > 0;) { /* backwards: it may be removed */
 		struct ws_journal_endpoint now = e->record.endpoints[i];
-		if (!ws_journal_is_about(&now, url, info) || !change(&now, d, e->record.by_hand))
+		const bool named = ws_endpoint_same(now.url, url);
+		if (named && e->record.by_hand && ws_journal_is_other(&now, info)) {
+			now = (struct ws_journal_endpoint){ .url = now.url };
+			ws_journal_update(e->path, &now, 1, NULL); /* it was restarted since */
+			continue;
+		}
+		/* A push may be at work under another name, whose lock we do not have. */
+		if (!ws_journal_is_about(&now, url, info) || (busy && !named) ||
+		    !change(&now, d, e->record.by_hand))
 			continue;
 		ws_journal_update(e->path, &now, 1, NULL);
 		said = true;
@@ -271,12 +279,13 @@ static bool note_in(struct ws_journal_entry *e, const char *url,
 	return said;
 }
 
-static void record_by_hand(const char *state_dir, const char *url,
-                           const struct ws_endpoint_info *info, const struct ws_deed *d)
+static int record_by_hand(const char *state_dir, const char *url,
+                          const struct ws_endpoint_info *info, const struct ws_deed *d,
+                          struct ws_err *err)
 {
 	struct ws_journal *made = NULL;
-	if (ws_journal_open(state_dir, &url, 1, &made, NULL))
-		return;
+	if (ws_journal_open(state_dir, &url, 1, &made, err))
+		return -1;
 	struct ws_journal_record *r = ws_journal_record(made);
 	struct ws_journal_endpoint *e = &r->endpoints[0];
 	r->by_hand = true;
@@ -287,29 +296,42 @@ static void record_by_hand(const char *state_dir, const char *url,
 	e->asleep = e->slept ? d->memory : 0;
 	e->instance = info ? info->instance : 0;
 	e->sure = info && info->instance && info->identity.strength == WS_IDENTITY_SURE;
-	if (ws_journal_save(made, NULL))
+	const int rc = ws_journal_save(made, err);
+	if (rc)
 		ws_journal_abandon(made);
 	else
 		ws_journal_close(made, NULL);
+	return rc;
 }
 
-void ws_journal_note_deed(const char *state_dir, const char *url,
-                          const struct ws_endpoint_info *info, const struct ws_deed *deed)
+int ws_journal_note_deed(const char *state_dir, const char *url,
+                         const struct ws_endpoint_info *info, const struct ws_deed *deed,
+                         struct ws_err *err)
 {
 	struct ws_journal_list list = { 0 };
 	struct ws_locks *locks = NULL;
+	struct ws_err busy = WS_ERR_INIT;
 	char *dir = ws_journal_locks(state_dir);
 	bool said = false;
-	if (dir && ws_locks_take(dir, &url, 1, 0, NULL, &locks, NULL) == 0 &&
-	    ws_journal_list(state_dir, &list, NULL) == 0) {
-		for (size_t i = 0; i < list.n; i++)
-			if (!list.items[i].err.code)
-				said |= note_in(&list.items[i], url, info, deed);
-		if (!said && (deed->what == WS_DEED_PAUSED ||
-		              (deed->what == WS_DEED_SLEPT && !deed->told)))
-			record_by_hand(state_dir, url, info, deed);
+	int rc = dir ? 0 : ws_oom(err);
+	if (dir && ws_locks_take(dir, &url, 1, 0, NULL, &locks, &busy)) {
+		free(dir);
+		if (busy.code == WS_EREFUSED) /* a push is at work there, and has its own record */
+			return 0;
+		if (err)
+			*err = busy;
+		return -1;
 	}
+	if (rc == 0)
+		rc = ws_journal_list(state_dir, &list, err);
+	for (size_t i = 0; i < list.n; i++)
+		if (!list.items[i].err.code)
+			said |= note_in(&list.items[i], url, info, deed);
+	if (rc == 0 && !said && (deed->what == WS_DEED_PAUSED ||
+	                         (deed->what == WS_DEED_SLEPT && !deed->told)))
+		rc = record_by_hand(state_dir, url, info, deed, err);
 	ws_locks_drop(locks);
 	ws_journal_list_free(&list);
 	free(dir);
+	return rc;
 }

@@ -260,13 +260,15 @@ def pack_again():
     experts = getattr(experts, "UnquantizedFusedMoEMethod", None)
     reload = module("vllm.model_executor.model_loader.reload.layerwise")
     embedding = module(layers + "vocab_parallel_embedding")
+    embedding = getattr(embedding, "VocabParallelEmbedding", None)
     pack = getattr(module(layers + "utils"), "dispatch_cpu_unquantized_gemm", None)
     worker = module("vllm.v1.worker.worker_base")
-    if (pack and hasattr(experts, "_setup_kernel") and hasattr(worker, "WorkerWrapperBase")
+    if (pack and embedding and hasattr(experts, "_setup_kernel")
+            and hasattr(worker, "WorkerWrapperBase")
             and hasattr(reload, "finalize_layerwise_processing")):
         experts._setup_kernel = packing_experts(experts._setup_kernel)
         reload.finalize_layerwise_processing = packing_heads(
-            reload.finalize_layerwise_processing, embedding.VocabParallelEmbedding, pack)
+            reload.finalize_layerwise_processing, embedding, pack)
         worker.WorkerWrapperBase.wsync_packs = True
 
 

@@ -397,11 +397,44 @@ or others changed its memory: wsync-ctl repair --forget --endpoint $url"
 		try wsync-ctl $command -e "$url"
 		[ "$status" != 0 ] || explain "$command takes weights that have no values"
 	done
+	try wsync-push two.safetensors -e "$url" --include a
+	expect_status 9
+	expect_state "$url" '[]' True # the rest has no values
 	try wsync-push two.safetensors -e "$url"
 	expect_status 0
 	expect_two "$url"
 	try wsync-ctl ready -e "$url"
 	expect_status 0
+}
+
+@test "a pause by hand ends with the pause of a push, or with the server" {
+	endpoint one --lineage sglang-2026 --memory-saver drop \
+		--fault refuse:update_weights_from_distributed:1
+	try wsync-ctl pause -e "$url"
+	try wsync-push one.safetensors -e "$url" --on-partial resume
+	expect_status 5
+	expect_state "$url" '[]' False
+	[ -z "$(grep -l by_hand state/wsync/pushes/*)" ]
+	try wsync-push one.safetensors -e "$url"
+	expect_status 0
+
+	# Caches that are in no other record stay in this one.
+	endpoint two --lineage sglang-2026 --memory-saver drop \
+		--fault refuse:update_weights_from_distributed:1
+	try wsync-ctl sleep --tags kv_cache -e "$url"
+	try wsync-push one.safetensors -e "$url" --pause none
+	[ "$status" != 0 ] || explain "nothing was refused"
+	try wsync-ctl ready -e "$url"
+	expect_status 1
+
+	endpoint three --lineage sglang-2026
+	try wsync-ctl pause -e "$url"
+	again "$pid" --lineage sglang-2026
+	try wsync-ctl ready -e "$url"
+	expect_status 0
+	try wsync-ctl resume -e "$url"
+	expect_status 0
+	! grep -l "$url" state/wsync/pushes/* || explain "a record of an earlier start stays"
 }
 
 @test "a copy of the weights comes back whole" {

@@ -507,7 +507,7 @@ refused() {
 	out_has '"verdict":"allowed"'
 	try wsync-push "$model" -e "$url" "${more[@]}" --allow-unknown format
 	expect_status 0
-	out_has "what the server packed at its start stays old, allowed by --allow-unknown"
+	out_has "a part of the server's weights stays old, allowed by --allow-unknown"
 }
 
 @test "what a vLLM packed at its start, and does not pack again, is refused" {

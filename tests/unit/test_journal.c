@@ -294,7 +294,7 @@ static void note_memory(const char *url, unsigned memory, bool released)
 {
 	const struct ws_deed deed = { .what = released ? WS_DEED_SLEPT : WS_DEED_WOKEN,
 		                      .memory = memory };
-	ws_journal_note_deed("state", url, NULL, &deed);
+	ws_journal_note_deed("state", url, NULL, &deed, NULL);
 }
 
 SCRATCH_TEST(memory_that_others_release_or_take_back_is_noted)
@@ -366,14 +366,14 @@ SCRATCH_TEST(what_is_done_by_hand_is_recorded)
 		                               .identity = { .strength = WS_IDENTITY_SURE } };
 	struct ws_deed deed = { .what = WS_DEED_SLEPT, .memory = WS_MEMORY_ALL, .told = true };
 	struct ws_journal_list list;
-	ws_journal_note_deed("state", url, &info, &deed);
+	ws_journal_note_deed("state", url, &info, &deed, NULL);
 	assert_int_equal(count_files(), 0);
 	deed.what = WS_DEED_PAUSED;
-	ws_journal_note_deed("state", url, &info, &deed);
-	ws_journal_note_deed("state", "http://other-name:1", &info, &deed);
+	ws_journal_note_deed("state", url, &info, &deed, NULL);
+	ws_journal_note_deed("state", "http://other-name:1", &info, &deed, NULL);
 	assert_int_equal(count_files(), 1);
 	deed = (struct ws_deed){ .what = WS_DEED_SLEPT, .memory = WS_MEMORY_WEIGHTS };
-	ws_journal_note_deed("state", url, &info, &deed);
+	ws_journal_note_deed("state", url, &info, &deed, NULL);
 	const struct ws_journal_record *r = &only(&list)->record;
 	assert_true(r->by_hand && r->ended && r->endpoints[0].paused);
 	assert_true(r->endpoints[0].instance == 7 && r->endpoints[0].sure);
@@ -381,9 +381,9 @@ SCRATCH_TEST(what_is_done_by_hand_is_recorded)
 	assert_int_equal(r->endpoints[0].state, WS_COMMITTED);
 	ws_journal_list_free(&list);
 	deed = (struct ws_deed){ .what = WS_DEED_WOKEN, .memory = WS_MEMORY_ALL, .kept = true };
-	ws_journal_note_deed("state", url, &info, &deed);
+	ws_journal_note_deed("state", url, &info, &deed, NULL);
 	deed.what = WS_DEED_RESUMED;
-	ws_journal_note_deed("state", url, &info, &deed);
+	ws_journal_note_deed("state", url, &info, &deed, NULL);
 	assert_int_equal(count_files(), 0);
 }
 
@@ -395,8 +395,8 @@ SCRATCH_TEST(weights_that_were_woken_by_hand_wait_for_a_whole_push)
 			     woken = { .what = WS_DEED_WOKEN, .memory = WS_MEMORY_ALL };
 	struct ws_journal_sent sent = { .digest = 1, .ok = true, .pauses = true };
 	struct ws_journal_list list;
-	ws_journal_note_deed("state", url[0], NULL, &slept);
-	ws_journal_note_deed("state", url[0], NULL, &woken);
+	ws_journal_note_deed("state", url[0], NULL, &slept, NULL);
+	ws_journal_note_deed("state", url[0], NULL, &woken, NULL);
 	assert_int_equal(only(&list)->record.endpoints[0].state, WS_PARTIAL);
 	ws_journal_list_free(&list);
 	settle("", url, 1, &sent); /* a part */

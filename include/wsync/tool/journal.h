@@ -198,11 +198,12 @@ struct ws_deed {
 	bool told;                /* SLEPT: the server says itself that it sleeps: no new record */
 	bool kept;                /* WOKEN: it has kept a copy of its weights */
 };
-/* To be called after the deed, unless a push is using the endpoint. Corrects the records of this
- * server; if it was paused or put to sleep and no record says so, makes one by hand. info NULL: not
- * detected. */
-void ws_journal_note_deed(const char *state_dir, const char *url,
-                          const struct ws_endpoint_info *info, const struct ws_deed *deed);
+/* To be called after the deed. Corrects the records of this server; if it was paused or put to
+ * sleep and no record says so, makes one by hand. Does nothing while a push is using the endpoint.
+ * info NULL: not detected. -1: nothing could be recorded. */
+int ws_journal_note_deed(const char *state_dir, const char *url,
+                         const struct ws_endpoint_info *info, const struct ws_deed *deed,
+                         struct ws_err *err);
 
 #ifdef __cplusplus
 }

@@ -31,12 +31,15 @@ static bool is_bad_code(enum ws_dtype dtype, uint8_t code)
 	}
 }
 
-static bool codes_are_finite(enum ws_dtype dtype, const uint8_t *codes, size_t n, size_t *at)
+static bool codes_are_finite(enum ws_dtype dtype, const uint8_t *codes, size_t n, size_t *at,
+                             double *value)
 {
 	size_t i = 0;
 	while (i < n && !is_bad_code(dtype, codes[i]))
 		i++;
 	*at = i;
+	if (i < n && dtype == WS_DTYPE_F8_E5M2 && (codes[i] & 0x7f) == 0x7c)
+		*value = INFINITY;
 	return i == n;
 }
 
@@ -62,7 +65,7 @@ static bool is_finite(enum ws_dtype dtype, const void *chunk, size_t bytes, size
 		               doubles_are_finite(chunk, bytes / sizeof(double), at, value) :
 		               ws_floats_finite(WS_DTYPE_F32, chunk, bytes / sizeof(float), at,
 		                                value);
-	return ws_dtype_bits(dtype) != 8 || codes_are_finite(dtype, chunk, bytes, at);
+	return ws_dtype_bits(dtype) != 8 || codes_are_finite(dtype, chunk, bytes, at, value);
 }
 
 static int blame(const struct ws_item *item, uint64_t element, double value, struct ws_err *err)
@@ -79,8 +82,8 @@ static int scan(void *ctx, size_t i, struct ws_err *err)
 {
 	struct ws_push *p = ctx;
 	const struct ws_plan_tensor *t = &p->from.plan->tensors[i];
-	const unsigned bits = ws_dtype_bits(t->dtype) == 64 && t->dtype == WS_DTYPE_C64 ?
-	                              32 : ws_dtype_bits(t->dtype);
+	const bool complex = t->dtype == WS_DTYPE_C64; /* of two floats */
+	const unsigned bits = complex ? 32 : ws_dtype_bits(t->dtype);
 	if (t->op == WS_OP_MAKE)
 		return 0;
 	void *chunk = malloc(CHUNK);
@@ -94,7 +97,7 @@ static int scan(void *ctx, size_t i, struct ws_err *err)
 		else if (ws_item_read(t->item, at, chunk, n, err))
 			rc = -1;
 		else if (!is_finite(t->dtype, chunk, n, &bad, &value))
-			rc = blame(t->item, at * 8 / bits + bad, value, err);
+			rc = blame(t->item, (at * 8 / bits + bad) / (complex ? 2 : 1), value, err);
 		at += n;
 	}
 	free(chunk);

@@ -164,7 +164,7 @@ static int check_format(struct ws_push *p, const struct server *s, const struct 
 		         strcmp(s->by, "config") == 0 ? "by its config.json" :
 		         strcmp(s->by, "names") == 0  ? "by the parameters that it shows" :
 		         strcmp(s->by, "option") == 0 ? "by {config}" :
-		         strcmp(s->by, "release") == 0 ? "known of vLLM 0.32.0" :
+		         strcmp(s->by, "release") == 0 ? "as tried with vLLM 0.32.0" :
 		                                        "it says nothing");
 	return refuse(s, sent->name, what, remedy, fits == WS_FITS_UNKNOWN, err);
 }
@@ -406,7 +406,7 @@ const char *push_format_note(const struct ws_push *p)
 		const struct push_format *f = &p->to.endpoints[i].format;
 		if (f->verdict && strcmp(f->verdict, "allowed") == 0 &&
 		    strcmp(f->by, "release") == 0)
-			return "what the server packed at its start stays old, allowed by "
+			return "a part of the server's weights stays old, allowed by "
 			       "{allow_unknown}";
 		if (f->verdict && strcmp(f->verdict, "allowed") == 0)
 			return "format not known, allowed by {allow_unknown}";

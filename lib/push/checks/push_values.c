@@ -25,7 +25,7 @@ static bool looks(const struct ws_push *p)
 /* {require} values: also what is sent as it is. */
 static bool scans_all(const struct ws_push *p)
 {
-	return p->opts.require & WS_REQUIRE_VALUES && !p->opts.dry_run && p->from.plan;
+	return p->opts.require & WS_REQUIRE_VALUES && p->from.plan;
 }
 
 static bool has_replicas(const struct ws_push *p)

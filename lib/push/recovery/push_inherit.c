@@ -136,15 +136,17 @@ static void inherit_endpoint(struct ws_push *p, const struct ws_journal_entry *e
 	/* in our own record, our last run has resumed it */
 	e->found_paused = e->found_paused || (!own && !r->by_hand && left_paused(entry, was));
 	const bool pauses = p->opts.pause != WS_PAUSE_NONE;
-	if (was->slept && !ws_journal_stays_asleep(r, was, pauses)) {
+	const bool sleeps = r->by_hand ? was->asleep != 0 : was->slept;
+	if (sleeps && !ws_journal_stays_asleep(r, was, pauses)) {
 		e->slept = true;
 		e->asleep = was->asleep;
 	}
 	e->may_finish |= was->open_update == WS_UPDATE_TRANSFER &&
 	                 (entry->fate == WS_PROCESS_DEAD || is_ours(r));
 	/* Our own record: the file could not be updated after everything had been sent. By hand:
-	 * several pushes may send the parts. */
-	if (was->state != WS_PARTIAL || e->weights.state == WS_PARTIAL || own || r->by_hand)
+	 * several pushes that resume nobody may send the parts. */
+	if (was->state != WS_PARTIAL || e->weights.state == WS_PARTIAL || own ||
+	    (r->by_hand && !pauses))
 		return;
 	push_target_event(&e->weights, PUSH_FOUND_PARTIAL);
 	describe_partial(e->left, sizeof e->left, r, was->slept);

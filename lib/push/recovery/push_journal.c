@@ -326,6 +326,28 @@ static void clear_all(struct ws_push *p, struct ws_journal_list *list,
 	free(urls);
 }
 
+/* A pause by hand ends where this push has paused and resumed the server, whatever became of it. */
+static void note_resumed(struct ws_push *p, struct ws_journal_list *list)
+{
+	for (size_t j = 0; j < list->n; j++) {
+		struct ws_journal_entry *entry = &list->items[j];
+		const bool by_hand = !entry->err.code && entry->record.by_hand;
+		for (size_t k = by_hand ? entry->record.n_endpoints : 0; k-- > 0;) {
+			struct ws_journal_endpoint now = entry->record.endpoints[k];
+			size_t i = 0;
+			while (i < p->opts.n_endpoints &&
+			       !ws_journal_is_about(&now, p->to.endpoints[i].url,
+			                            p->to.probed ? &p->to.infos[i] : NULL))
+				i++;
+			if (i == p->opts.n_endpoints || !now.paused ||
+			    !p->to.endpoints[i].paused_now || p->to.endpoints[i].paused)
+				continue;
+			now.paused = false;
+			ws_journal_change(entry, &now, 1, NULL);
+		}
+	}
+}
+
 /* Our record has all facts of the earlier records about endpoints that this plan completes. After a
  * failure it must also be as hard to complete: a smaller plan is completed by a smaller push. */
 static void settle_earlier(struct ws_push *p, bool ok)
@@ -344,9 +366,11 @@ static void settle_earlier(struct ws_push *p, bool ok)
 	for (size_t i = 0; i < p->recovery.left.n; i++)
 		forget_updates(p, &p->recovery.left.items[i]);
 	/* What a server refused does not replace what can be repeated. */
-	const bool refused = !ok && ws_journal_record(p->recovery.journal)->refused;
+	sent.refused = !ok && ws_journal_record(p->recovery.journal)->refused;
+	note_resumed(p, &list);
 	if (list.n)
-		clear_all(p, &list, refused ? NULL : &sent);
+		clear_all(p, &list, &sent);
+	sent.refused = false;
 	ws_journal_clear(&p->recovery.left, NULL, p->opts.endpoints, p->opts.n_endpoints, &sent);
 	ws_journal_list_free(&list);
 }

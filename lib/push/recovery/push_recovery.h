@@ -75,7 +75,8 @@ int push_staged_find(struct ws_push *p, struct ws_err *err);
 int push_staged_files(const struct ws_push *p, struct ws_err *err);
 /* Moves the endpoints from that record to the record of this run, which must be saved. */
 int push_staged_take(struct ws_push *p, struct ws_err *err);
-/* Warns about endpoints that got another weight version since. */
+/* -1: an endpoint is not the server that the update was staged for. Warns about those that got
+ * another weight version since. */
 int push_staged_check(struct ws_push *p, struct ws_err *err);
 /* After a failure: sets the version of the endpoints that have loaded their update. */
 void push_staged_label(struct ws_push *p);
