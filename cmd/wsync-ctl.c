@@ -148,7 +148,9 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 	/* The first server may be registered while it runs. */
 	const bool follows = args->command->run == ctl_wait ||
 	                     (args->command->run == ctl_status && cfg.watch);
-	const bool all = recorded && !cfg.common.endpoints.n && !cfg.common.pool;
+	/* A registry that is named chooses, as endpoints do; the usual one does not. */
+	const bool all = recorded && !cfg.common.endpoints.n && !cfg.common.pool &&
+	                 !cfg.common.registry;
 	int rc = all ? targets_read_key(&job.to, &cfg.common, ui, err)
 	             : targets_find(&job.to, &cfg.common, follows, ui, err);
 	if (!rc)

@@ -61,6 +61,8 @@ static const struct opt opts[] = {
 	OPT_STRING(0, "api-key-file", "FILE", &cfg.common.api_key_file,
 	           "file with the required API key ($WSYNC_API_KEY_FILE, else none)",
 	           .basic = true),
+	OPT_STRING(0, "admin-api-key-file", "FILE", &cfg.common.admin_api_key_file,
+	           "file with SGLang's admin key ($WSYNC_ADMIN_API_KEY_FILE)"),
 	OPT_GROUP("Server"),
 	OPT_UINT(0, "tp", "N", 1, 64, &cfg.tp, "tensor-parallel ranks (1)", .basic = true),
 	OPT_UINT(0, "ep", "M", 1, 64, &cfg.ep, "expert-parallel groups of these ranks (1)",
@@ -303,6 +305,11 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 		.device = cfg.device ? device_names[cfg.device] : NULL,
 		.busy = (unsigned)cfg.busy,
 		.api_key_file = run_api_key_file(cfg.common.api_key_file),
+		/* The variable is for all programs, also beside servers that have no such key. */
+		.admin_api_key_file =
+			ws_serve_has_admin_key((enum ws_serve_lineage)cfg.lineage) ?
+				run_admin_api_key_file(cfg.common.admin_api_key_file) :
+				cfg.common.admin_api_key_file,
 		.model_path = cfg.model_path,
 		.served_model_name = cfg.served_model_name,
 		.dtype = cfg.dtype,
@@ -316,6 +323,7 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 		.complete_ns = cfg.complete_ns,
 		.slow_ns = cfg.slow_ns,
 		.log = &ui->log,
+		.cancel = &run_cancel,
 		.warn = say_warning,
 		.die = cfg.restart ? NULL : die,
 		.crash = crash,

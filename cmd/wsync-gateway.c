@@ -44,8 +44,8 @@ static const struct opt opts[] = {
 	         "SOURCE of requests that name none; several are one checkpoint", .basic = true),
 	OPT_LIST(0, "source-root", "DIR", &cfg.roots,
 	         "allow only sources below DIR in requests; repeatable", .basic = true),
-	OPT_LIST(0, "allow-host", "GLOB", &cfg.hosts, "register only hosts that match; repeatable",
-	         .basic = true),
+	OPT_LIST(0, "allow-host", "GLOB", &cfg.hosts,
+	         "allow only endpoints on hosts that match; repeatable", .basic = true),
 	OPT_GROUP("Names"),
 	OPT_NAMING(&cfg.naming),
 	OPT_GROUP("Transforms (defaults for requests)"),
@@ -53,6 +53,7 @@ static const struct opt opts[] = {
 	OPT_GROUP("Transport (defaults for requests)"),
 	OPT_PUSHING(&cfg.pushing),
 	OPT_PUSHING_OLDER(&cfg.pushing),
+	OPT_PUSHING_UNKNOWN(&cfg.pushing),
 	OPT_PUSHING_VERIFY(&cfg.pushing),
 	OPT_PUSHING_COVERAGE(&cfg.pushing),
 	OPT_GROUP("Timeouts"),
@@ -73,7 +74,7 @@ static const struct opt_program program = {
 		 "remove_inference_endpoint, sync_inference_weights, set_sync_quantization, "
 		 "health. A sync request names its checkpoint in \"source\".",
 	.examples = { "wsync-gateway --source ckpt/",
-	              "curl -d '{\"source\":\"ckpt/\"}' "
+	              "curl --json '{\"source\":\"ckpt/\"}' "
 	              "http://127.0.0.1:6000/sync_inference_weights" },
 	.opts = opts,
 };
@@ -88,11 +89,6 @@ static void quit_hung(void *ctx, const struct ws_ev_end *end, const struct ws_er
 		ui->sink.event(ui->sink.ctx, &ev);
 	ui_end(ui, err);
 	run_quit(err);
-}
-
-static void say_warning(void *ctx, const char *text)
-{
-	ui_warn(ctx, NULL, "%s", text);
 }
 
 static void say_ready(struct ui *ui, const struct ws_gateway *g)
@@ -151,9 +147,9 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 		.hosts = cfg.hosts.items,
 		.n_hosts = cfg.hosts.n,
 		.log = &ui->log,
-		.warn = say_warning,
-		.ctx = ui,
+		.cancel = &run_cancel,
 		.reads = ui_words_read,
+		.words = ui_words_but,
 	};
 	struct targets t = { 0 };
 	struct ws_buf registry;

@@ -117,8 +117,11 @@ static int check_usage(const struct opt_args *args)
 	if (asks && (args->n || cfg.runtime))
 		return opt_usage(&program, "either %s or endpoints, not both",
 		                 args->n ? "SOURCE" : "--runtime");
+	struct ws_err why;
 	if (cfg.prefix && (args->n || cfg.runtime))
 		return opt_usage(&program, "--prefix: of endpoints only");
+	if (ws_check_utf8(cfg.prefix, "--prefix", &why))
+		return opt_usage(&program, "%s", why.msg);
 	if (cfg.as_sent && (cfg.runtime || !args->n))
 		return opt_usage(&program, cfg.runtime ? "either --as-sent or --runtime, not both" :
 		                                         "--as-sent: of a SOURCE only");

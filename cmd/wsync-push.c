@@ -106,6 +106,7 @@ static const struct opt opts[] = {
 	OPT_STRING(0, "weight-version", "V", &cfg.weight_version,
 	           "version label that the servers report", .basic = true),
 	OPT_PUSHING_OLDER(&cfg.pushing),
+	OPT_PUSHING_UNKNOWN(&cfg.pushing),
 	OPT_FLAG(0, "stdin", &cfg.from_stdin,
 	         "push lines of stdin: SOURCE[TAB VERSION[TAB MEMORY]]", .basic = true),
 	OPT_FLAG(0, "no-follow", &cfg.no_follow,
@@ -147,7 +148,7 @@ static const struct opt opts[] = {
 static const struct opt_gone gone[] = {
 	{ "lock-key-file", LOCK_SERVICE_IS_GONE },
 	{ "lock-lease", LOCK_SERVICE_IS_GONE },
-	{ "prove-flush", "was removed: use wsync-verify logprobs --cached after the push" },
+	{ "prove-flush", "was removed: use wsync-verify caches --between" },
 	{ NULL, NULL },
 };
 

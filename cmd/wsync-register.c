@@ -107,6 +107,31 @@ static void tell_added(struct ui *ui, const struct ws_registry_entry *e, bool up
 	ui_say(ui, "\n");
 }
 
+/* A key is for the servers of the pool that it was given with. */
+static bool may_ask(const void *ctx, const struct ws_registry_entry *e)
+{
+	const char *pool = ctx;
+	return !pool || strcmp(e->pool, pool) == 0;
+}
+
+static int check_twins(const struct job *job, const struct targets *to, struct ws_err *err)
+{
+	struct ws_registry r;
+	int rc = ws_registry_load(job->path.data, &r, err);
+	if (rc)
+		return -1;
+	for (size_t i = 0; !rc && i < to->n; i++)
+		rc = ws_registry_check_twin(&r, job->path.data, to->urls[i], err);
+	ws_registry_free(&r);
+	if (rc || job->cfg->no_check)
+		return rc;
+	const struct ws_call asked = { to->http, to->urls, to->n,
+		                       ws_deadline_in(job->cfg->timeout_ns), &run_cancel, NULL };
+	const char *pool = job->cfg->common.pool ? job->cfg->common.pool : WS_POOL_DEFAULT;
+	return ws_registry_check_instances(job->path.data, &asked, to->infos, may_ask,
+	                                   to->api_key ? pool : NULL, err);
+}
+
 static int add_all(struct job *job, const struct targets *to, struct ws_err *err)
 {
 	struct ws_registry_entry e;
@@ -115,6 +140,8 @@ static int add_all(struct job *job, const struct targets *to, struct ws_err *err
 	for (size_t i = 0; i < to->n; i++)
 		if (fill_entry(job, to, i, &e, err))
 			return -1;
+	if (check_twins(job, to, err))
+		return -1;
 	for (size_t i = 0; i < to->n; i++) {
 		if (fill_entry(job, to, i, &e, err) ||
 		    ws_registry_add(job->path.data, &e, lock_deadline(), &run_cancel, &updated,
@@ -264,11 +291,7 @@ static int check_all(struct job *job, const struct ws_registry *r, const struct 
 	struct table t = { .n_columns = 3 };
 	size_t bad = 0;
 	for (size_t i = 0; i < to->n; i++) {
-		char host[256];
-		uint16_t port;
-		if (ws_endpoint_host_port(to->urls[i], host, &port, err))
-			continue;
-		const struct ws_registry_entry *e = ws_registry_find(r, host, port);
+		const struct ws_registry_entry *e = ws_registry_find(r, to->urls[i]);
 		/* Another process may have removed the entry since. */
 		bad += e && !check_one(job, &t, e, &to->infos[i], &to->errs[i]);
 	}

@@ -14,6 +14,7 @@ static struct verify_config cfg = {
 	.limits = { WS_LOGPROBS_NO_LIMITS, WS_LOGPROBS_NO_LIMITS },
 	.max_new_tokens = 16,
 	.parallel = 1,
+	.tokens = 200,
 	.pushing = PUSHING_DEFAULTS,
 };
 
@@ -30,6 +31,8 @@ static const struct opt_command commands[] = {
 	  verify_routing },
 	{ "logprobs", "[FILE [OTHER]]", "compare token probabilities of endpoints or files", 0, 2,
 	  verify_logprobs },
+	{ "caches", "", "check that a command clears the prefix cache", 0, 0,
+	  verify_caches },
 	{ 0 },
 };
 
@@ -112,6 +115,11 @@ static const struct opt opts[] = {
 	         "compare each prompt alone and in a batch, bit by bit"),
 	OPT_FLAG(0, "cached", &cfg.cached,
 	         "compare tokens generated with and without the prefix cache"),
+	OPT_GROUP_FOR("Caches", "caches"),
+	OPT_STRING(0, "between", "COMMAND", &cfg.between,
+	           "command for sh -c that must clear the prefix cache", .basic = true),
+	OPT_UINT(0, "tokens", "N", 2, WS_PROMPT_TOKENS, &cfg.tokens,
+	         "tokens of the prompt (200)"),
 	OPT_GROUP_FOR("Pushing (--twice, --reset)", "weights"),
 	OPT_PUSHING(&cfg.pushing),
 	OPT_PUSHING_TIMES(&cfg.pushing),

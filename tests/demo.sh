@@ -15,7 +15,8 @@ run=$(mktemp -d "$dir/run.XXXXXX")
 export WSYNC_REGISTRY=$run/registry.json
 XDG_STATE_HOME=$(realpath "$run")
 export XDG_STATE_HOME
-unset WSYNC_API_KEY_FILE http_proxy https_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY all_proxy
+unset WSYNC_API_KEY_FILE WSYNC_ADMIN_API_KEY_FILE
+unset http_proxy https_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY all_proxy
 
 pids=()
 finish() {

@@ -27,6 +27,13 @@ if have shellcheck; then
     files '*.bats' | xargs shellcheck --shell=bats --severity=error || failed=1
 fi
 
+# What a success may say comes from one file.
+if git grep -nE '"[^"]*(verified by hash|names verified)' -- 'lib/*.c' 'cmd/*.c' 2>/dev/null |
+    grep -v '^lib/push/evidence.c:'; then
+    echo "lint.sh: words of success belong into lib/push/evidence.c"
+    failed=1
+fi
+
 if have codespell; then
     # Tests mistype modle and lama on purpose; sharable is a word of torch; nd and tru are parts of
     # string literals.

@@ -4,11 +4,15 @@
 #include "outlet.h"
 #include "run.h"
 
+#include "wsync/tool/buf.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -97,4 +101,55 @@ int child_run(const struct child *c, struct child_end *how, struct ws_err *err)
 	if (start(c, &pid, err))
 		return -1;
 	return wait_for(c, pid, how) ? ws_err_errno(err, "wait for %s", c->program) : 0;
+}
+
+/* ---- a command of the user ---- */
+
+/* Our environment, with these two variables replaced. To be freed; NULL: out of memory. */
+static char **environment(char *endpoints, char *version)
+{
+	size_t n = 0, kept = 0;
+	while (environ[n])
+		n++;
+	char **all = calloc(n + 3, sizeof *all);
+	for (size_t i = 0; all && i < n; i++)
+		if (strncmp(environ[i], "WSYNC_ENDPOINTS=", 16) &&
+		    strncmp(environ[i], "WSYNC_VERSION=", 14))
+			all[kept++] = environ[i];
+	if (all) {
+		all[kept++] = endpoints;
+		all[kept] = version;
+	}
+	return all;
+}
+
+int child_run_shell(const char *command, const char *const *urls, size_t n, const char *version,
+                    ws_deadline until, struct child_end *how, struct ws_err *err)
+{
+	struct ws_buf endpoints, label;
+	char *words[] = { (char[]){ "sh" }, (char[]){ "-c" }, (char *)(uintptr_t)command, NULL };
+	ws_buf_init(&endpoints, 0);
+	ws_buf_init(&label, 0);
+	ws_buf_puts(&endpoints, "WSYNC_ENDPOINTS=");
+	for (size_t i = 0; i < n; i++)
+		ws_buf_printf(&endpoints, "%s%s", i ? " " : "", urls[i]);
+	ws_buf_printf(&label, "WSYNC_VERSION=%s", version ? version : "");
+	char **env = environment(endpoints.data, label.data);
+	const struct child child = { .program = "/bin/sh", .words = words, .environment = env,
+		                     .to_stderr = true, .group = true, .until = until,
+		                     .grace_ns = 5 * WS_NS_PER_S };
+	int rc = ws_buf_check(&endpoints, "the environment", err) ||
+	                         ws_buf_check(&label, "the environment", err) ?
+	                 -1 :
+	                 0;
+	if (!rc && !env)
+		rc = ws_oom(err);
+	if (!rc)
+		rc = child_run(&child, how, err);
+	if (!rc && ws_cancelled(&run_cancel))
+		rc = ws_err_set(err, WS_ECANCELLED, "cancelled");
+	free(env);
+	ws_buf_free(&endpoints);
+	ws_buf_free(&label);
+	return rc;
 }

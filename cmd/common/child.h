@@ -7,6 +7,7 @@
 #include "wsync/err.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
 struct child {
 	const char *program;      /* a path, without a search */
@@ -30,5 +31,11 @@ struct child_end {
  * limit, because the child ends by itself. With `group` it also gets SIGTERM at the deadline, and
  * grace_ns after a SIGTERM the whole group is killed. */
 int child_run(const struct child *c, struct child_end *how, struct ws_err *err);
+
+/* Runs a user's command with sh -c, as a group. It gets the URLs, separated by blanks, in
+ * WSYNC_ENDPOINTS, and the version ("" for NULL) in WSYNC_VERSION. Its standard output becomes our
+ * standard error. -1: it did not run, or this program is cancelled. */
+int child_run_shell(const char *command, const char *const *urls, size_t n, const char *version,
+                    ws_deadline until, struct child_end *how, struct ws_err *err);
 
 #endif

@@ -42,8 +42,9 @@ int opt_usage(const struct opt_program *p, const char *fmt, ...)
 	char text[768], shown[768];
 	va_list ap;
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof text, fmt, ap);
+	const int n = vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
+	ws_hide_passwords(text, n >= (int)sizeof text);
 	return complain(p, ws_printable(shown, sizeof shown, text, strlen(text)));
 }
 

@@ -115,6 +115,7 @@ struct opt_common {
 	unsigned progress; /* enum opt_progress */
 	const char *registry;     /* --registry; NULL: run_registry_path finds it */
 	const char *api_key_file; /* --api-key-file; NULL: none */
+	const char *admin_api_key_file; /* --admin-api-key-file; NULL: none */
 	const char *ca_file;      /* --ca-file; NULL: none */
 	struct opt_list endpoints; /* --endpoint; empty: the registered ones */
 	const char *pool;          /* --pool: only registered ones of this pool; NULL: all */
@@ -148,6 +149,8 @@ struct opt_common {
 #define OPT_KEYS(c) \
 	OPT_STRING(0, "api-key-file", "FILE", &(c)->api_key_file, \
 		"file with the endpoints' API key ($WSYNC_API_KEY_FILE)"), \
+	OPT_STRING(0, "admin-api-key-file", "FILE", &(c)->admin_api_key_file, \
+		"file with SGLang's admin key ($WSYNC_ADMIN_API_KEY_FILE)"), \
 	OPT_STRING(0, "ca-file", "FILE", &(c)->ca_file, \
 		"PEM file of trusted https certificates ($WSYNC_CA_FILE)")
 #define OPT_CONNECT_TIMEOUT(c) \

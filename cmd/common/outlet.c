@@ -402,9 +402,10 @@ static void *run(void *outlet)
 			continue;
 		const unsigned asked = atomic_load(&o->asked);
 		const bool changed = take_work(o);
-		write_taken(o);
+		/* It was due before anything that the interrupt caused was queued. */
 		if (o == errors && atomic_exchange(&notice_due, false))
 			write_notice(o);
+		write_taken(o);
 		if (!*o->shown)
 			erase(o);
 		else if ((changed || !o->drawn) && !atomic_load(&o->queued))

@@ -38,6 +38,35 @@ int pushing_gpu(void *pushing, const char *value, struct ws_err *err)
 	return 0;
 }
 
+/* Sets the bit of one of these words. */
+static bool set_bit(const char *value, const char *const *words, size_t n, unsigned *bits)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(value, words[i]) == 0) {
+			*bits |= 1U << i;
+			return true;
+		}
+	return false;
+}
+
+int pushing_allow_unknown(void *pushing, const char *value, struct ws_err *err)
+{
+	static const char *const words[] = { "format", "names", "draft", "cache" };
+	if (set_bit(value, words, 4, &((struct pushing *)pushing)->allow_unknown))
+		return 0;
+	return ws_err_set(err, WS_EUSAGE, "invalid --allow-unknown '%s', must be format, names, "
+	                  "draft or cache", value);
+}
+
+int pushing_require(void *pushing, const char *value, struct ws_err *err)
+{
+	static const char *const words[] = { "names", "format", "bytes", "caches", "values" };
+	if (set_bit(value, words, 5, &((struct pushing *)pushing)->require))
+		return 0;
+	return ws_err_set(err, WS_EUSAGE, "invalid --require '%s', must be names, format, bytes, "
+	                  "caches or values", value);
+}
+
 int pushing_ipc_device(void *pushing, const char *value, struct ws_err *err)
 {
 	struct pushing *p = pushing;
@@ -77,7 +106,9 @@ struct ws_push_opts pushing_opts(const struct pushing *p, const struct opt_commo
 		.transform = transform, .transform_on = p->transform_on,
 		.backend = p->backend, .protocol = p->protocol, .two_phase = p->two_phase,
 		.format = p->format, .flush = p->flush, .pause = p->pause,
-		.allow_older = p->allow_older, .on_partial = p->partial, .lineage = p->lineage,
+		.allow_older = p->allow_older, .allow_unknown = p->allow_unknown,
+		.require = p->require,
+		.on_partial = p->partial, .lineage = p->lineage,
 		.verify = p->verify, .min_coverage = (unsigned)p->min_coverage,
 		.nccl_library = p->backend == WS_BACKEND_NCCL ?
 		                        nccl_prepare(p->nccl_lib, p->nccl_from) :

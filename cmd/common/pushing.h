@@ -22,6 +22,8 @@ struct pushing {
 	int64_t init_ns, bucket_ns, lock_wait_ns;
 	bool ipc_by_ordinal, allow_older;
 	unsigned ipc_ordinal;
+	unsigned allow_unknown; /* enum ws_unknown */
+	unsigned require;       /* enum ws_require */
 };
 
 #define PUSHING_DEFAULTS { .init_ns = WS_PUSH_INIT_NS, .bucket_ns = WS_PUSH_BUCKET_NS, \
@@ -92,6 +94,11 @@ extern const char *const pushing_verifies[];
 #define OPT_PUSHING_OLDER(p)                                                                       \
 	OPT_FLAG(0, "allow-older", &(p)->allow_older,                                              \
 	         "allow a weight version lower than the servers' own")
+#define OPT_PUSHING_UNKNOWN(p)                                                                     \
+	OPT_CALL(0, "allow-unknown", "format|names|draft|cache", pushing_allow_unknown, (p),      \
+	         "push though this is not known; repeatable"),                                     \
+		OPT_CALL(0, "require", "names|format|bytes|caches|values", pushing_require, (p),   \
+	                 "refuse unless this is established; repeatable")
 #define OPT_PUSHING_TIMES(p) \
 	OPT_LIMIT(0, "init-timeout", &(p)->init_ns, "time limit to form the process group (10m)"), \
 	OPT_LIMIT(0, "bucket-timeout", &(p)->bucket_ns, \
@@ -103,6 +110,8 @@ extern const char *const pushing_verifies[];
 int pushing_bucket_size(void *bytes, const char *value, struct ws_err *err);
 int pushing_gpu(void *pushing, const char *value, struct ws_err *err); /* an opt_call */
 int pushing_ipc_device(void *pushing, const char *value, struct ws_err *err); /* an opt_call */
+int pushing_allow_unknown(void *pushing, const char *value, struct ws_err *err); /* likewise */
+int pushing_require(void *pushing, const char *value, struct ws_err *err);       /* likewise */
 /* The library's options of a push to these endpoints. The caller sets the sink, the timeout and its
  * own fields; everything that the arguments point to must outlive the push. */
 struct ws_push_opts pushing_opts(const struct pushing *p, const struct opt_common *common,

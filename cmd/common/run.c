@@ -48,8 +48,8 @@ static void on_signal(int sig)
 	if (!received) {
 		first_ms = now_ms();
 		received = sig;
-		ws_cancel_set(&run_cancel);
 		outlet_interrupt();
+		ws_cancel_set(&run_cancel);
 	} else if (!repeats_itself(sig) && now_ms() - first_ms >= SAME_WISH_MS) {
 		signal(sig, SIG_DFL);
 		raise(sig); /* blocked until this handler returns, then it kills */
@@ -267,6 +267,11 @@ static const char *given_or(const char *given, const char *variable)
 const char *run_api_key_file(const char *given)
 {
 	return given_or(given, "WSYNC_API_KEY_FILE");
+}
+
+const char *run_admin_api_key_file(const char *given)
+{
+	return given_or(given, "WSYNC_ADMIN_API_KEY_FILE");
 }
 
 const char *run_ca_file(const char *given)

@@ -42,6 +42,8 @@ int run_registry_path(const char *given, struct ws_buf *path, struct ws_err *err
 /* The state directory, where pushes are recorded: the given one, else wsync under
  * $XDG_STATE_HOME (when absolute) or ~/.local/state. */
 int run_state_dir(const char *given, struct ws_buf *path, struct ws_err *err);
+/* The given path, else $WSYNC_ADMIN_API_KEY_FILE, else NULL. */
+const char *run_admin_api_key_file(const char *given);
 /* The given path, else $WSYNC_API_KEY_FILE, else NULL. */
 const char *run_api_key_file(const char *given);
 const char *run_ca_file(const char *given); /* likewise, $WSYNC_CA_FILE */

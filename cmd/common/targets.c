@@ -5,6 +5,7 @@
 
 #include "wsync/registry.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,33 +15,17 @@ const char *const targets_lineages[] = {
 	"slime", "vllm-0.20",  "vllm-0.24",  "vllm-0.27",   "vllm-0.33",   NULL,
 };
 
-/* An endpoint must not get two requests at a time. Locks and records treat localhost, 127.0.0.1 and
- * ::1 as one host, so two servers there need two ports. */
-static int check_new(const struct targets *t, const char *url, struct ws_err *err)
-{
-	char host[256], other[256];
-	uint16_t port, other_port;
-	if (ws_endpoint_host_port(url, host, &port, err))
-		return -1;
-	for (size_t i = 0; i < t->n; i++)
-		if (ws_endpoint_same(t->urls[i], url) ||
-		    (!ws_endpoint_host_port(t->urls[i], other, &other_port, err) &&
-		     port == other_port && !strcmp(host, other)))
-			return ws_err_set(err, WS_EUSAGE, "endpoint %s: given twice%s%s", url,
-			                  strcmp(url, t->urls[i]) ? ", also as " : "",
-			                  strcmp(url, t->urls[i]) ? t->urls[i] : "");
-	return 0;
-}
-
 static int add(struct targets *t, const char *text, struct ws_err *err)
 {
 	char url[WS_URL_MAX];
-	if (ws_endpoint_normalize(text, url, sizeof url, err) || check_new(t, url, err))
+	if (ws_endpoint_normalize(text, url, sizeof url, err))
 		return -1;
-	const char **urls = realloc(t->urls, (t->n + 1) * sizeof *urls);
-	if (!urls)
-		return ws_oom(err);
-	t->urls = urls;
+	if ((t->n & (t->n - 1)) == 0) {
+		const char **urls = realloc(t->urls, (t->n ? 2 * t->n : 1) * sizeof *urls);
+		if (!urls)
+			return ws_oom(err);
+		t->urls = urls;
+	}
 	t->urls[t->n] = strdup(url);
 	if (!t->urls[t->n])
 		return ws_oom(err);
@@ -58,12 +43,50 @@ int targets_read_file(const char *path, char **key, struct ui *ui, struct ws_err
 	return 0;
 }
 
+static void free_key(char *key)
+{
+	if (key)
+		explicit_bzero(key, strlen(key));
+	free(key);
+}
+
+/* Makes both keys one text, as ws_client_opts wants them. Frees `admin`. */
+static int add_admin(struct targets *t, char *admin, struct ws_err *err)
+{
+	char *both = NULL;
+	const int n = asprintf(&both, "%s\n%s", t->api_key ? t->api_key : "", admin);
+	free_key(admin);
+	if (n < 0)
+		return ws_oom(err);
+	free_key(t->api_key);
+	t->api_key = both;
+	return 0;
+}
+
 int targets_read_key(struct targets *t, const struct opt_common *common, struct ui *ui,
                      struct ws_err *err)
 {
 	const char *path = run_api_key_file(common->api_key_file);
+	const char *admin_path = run_admin_api_key_file(common->admin_api_key_file);
+	char *admin = NULL;
 	t->ca_file = run_ca_file(common->ca_file);
-	return path ? targets_read_file(path, &t->api_key, ui, err) : 0;
+	if ((path && targets_read_file(path, &t->api_key, ui, err)) ||
+	    (admin_path && targets_read_file(admin_path, &admin, ui, err)))
+		return -1;
+	return admin ? add_admin(t, admin, err) : 0;
+}
+
+/* path: of the registry that lists them; NULL: they were typed. */
+static int check_twice(const struct targets *t, const char *path, struct ws_err *err)
+{
+	size_t first, again;
+	const int rc = ws_endpoint_find_twice(t->urls, t->n, &first, &again, err);
+	if (rc && path && again < t->n) {
+		ws_err_set(err, WS_EUSAGE, "%s: %s and %s are one endpoint", path, t->urls[first],
+		           t->urls[again]);
+		ws_err_hint(err, "wsync-register remove %s --registry %s", t->urls[again], path);
+	}
+	return rc;
 }
 
 static int add_registered(struct targets *t, const char *path, const char *pool, bool optional,
@@ -76,6 +99,8 @@ static int add_registered(struct targets *t, const char *path, const char *pool,
 	for (size_t i = 0; !rc && i < r.n; i++)
 		if (!pool || !strcmp(pool, r.items[i].pool))
 			rc = add(t, r.items[i].url, err);
+	if (!rc)
+		rc = check_twice(t, path, err);
 	if (!rc && t->n == 0 && !optional) {
 		rc = r.n ? ws_err_set(err, WS_EUSAGE, "no endpoint in pool '%s' of %s", pool,
 		                      path) :
@@ -114,7 +139,7 @@ int targets_find_urls(struct targets *t, const struct opt_common *common, bool o
 	if (given->n && common->pool)
 		return ws_err_set(err, WS_EUSAGE, "--pool: chooses among the registered endpoints, "
 		                  "but --endpoint names some already");
-	return given->n ? 0 : ask_registry(t, common, optional, err);
+	return given->n ? check_twice(t, NULL, err) : ask_registry(t, common, optional, err);
 }
 
 int targets_find(struct targets *t, const struct opt_common *common, bool optional, struct ui *ui,
@@ -167,7 +192,7 @@ void targets_free(struct targets *t)
 	for (size_t i = 0; i < t->n; i++)
 		free((void *)(uintptr_t)t->urls[i]);
 	free(t->urls);
-	free(t->api_key);
+	free_key(t->api_key);
 	free(t->infos);
 	free(t->errs);
 	*t = (struct targets){ 0 };

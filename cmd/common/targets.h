@@ -18,7 +18,7 @@ extern const char *const targets_lineages[];
 struct targets {
 	const char **urls; /* normalized */
 	size_t n;
-	char *api_key;     /* NULL: none */
+	char *api_key;     /* as in ws_client_opts; NULL: none */
 	const char *ca_file; /* NULL: the system's */
 	struct ws_http *http; /* NULL before targets_connect */
 	struct ws_endpoint_info *infos; /* of each; NULL before targets_probe, as errs */

@@ -77,7 +77,7 @@ static void print_tsv(const struct tensors_row *r, const char *sum)
 	else
 		printf("\t-");
 	if (sum)
-		printf("\t%s", *sum ? sum : "-");
+		printf("\t%s", *sum ? ui_text(sum) : "-");
 	putchar('\n');
 }
 
@@ -90,7 +90,7 @@ static void print_aligned(const struct tensors *t, const struct tensors_row *r, 
 	       *r->dtype ? ui_text(r->dtype) : "-", t->shape_width,
 	       shape_text(shape, r), size);
 	if (sum)
-		printf("  %16s", *sum ? sum : "-");
+		printf("  %16s", *sum ? ui_text(sum) : "-");
 	if (r->note)
 		printf("  %s", ui_text(r->note));
 	putchar('\n');

@@ -117,7 +117,8 @@ void ui_progress(struct ui *ui, const char *text)
 	if (!ui->progress || (text && ui->drawn_ns && now - ui->drawn_ns < PROGRESS_EVERY_NS))
 		return;
 	/* One column is left free: a full last column makes some terminals wrap. */
-	snprintf(line, sizeof line, "%.*s", ui_width(STDERR_FILENO) - 1, text ? text : "");
+	snprintf(line, sizeof line, "%.*s", ui_width(STDERR_FILENO) - 1,
+	         text ? ui_text(text) : "");
 	outlet_progress(line);
 	ui->drawn_ns = text ? now : ui->drawn_ns;
 }

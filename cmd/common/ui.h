@@ -62,6 +62,8 @@ const char *ui_text(const char *foreign);
 /* A sentence of the library with the options of the programs in place of the fields that it names:
  * "use --pause abort" for "use {pause} abort" (err.h). A sentence that names none is returned. */
 const char *ui_words(const char *sentence);
+/* The same, with these bytes in place of those of ui_words_read; for any thread. */
+const char *ui_words_but(const char *sentence, const char *bytes, size_t n);
 /* The arguments of the program, and a line or request that it reads. If one of them contains a
  * field in braces, that is the user's text and stays unchanged. The pointers are kept. */
 void ui_words_typed(const char *const *words);
@@ -91,6 +93,10 @@ struct ws_jw *ui_end_open(struct ui *ui, const struct ws_err *err);
 void ui_end(struct ui *ui, const struct ws_err *err);
 /* The outcome of a check of names, as member "names" of the object that is open. */
 void ui_json_name_check(struct ws_jw *w, const struct ws_name_check_run *a);
+/* " (12 of 310 tensors left out by --exclude)"; nothing if no needed one was. NULL is fine. */
+void ui_text_left_out(const struct ws_findings *f);
+/* The member "left_out", if there are globs. */
+void ui_json_left_out(struct ws_jw *w, const struct ws_findings *f);
 /* A text, or null where it is "" or NULL. */
 void ui_json_text(struct ws_jw *w, const char *key, const char *text);
 /* The same, after ui_words. */

@@ -185,6 +185,7 @@ void ui_json_proof(struct ws_jw *w, const struct ws_ev_proof *p)
 	ws_jw_uint(w, "proven", p->proven);
 	ws_jw_uint(w, "opaque", p->opaque);
 	ws_jw_uint(w, "unknown", p->unknown);
+	ws_jw_uint(w, "not_sent", p->not_sent);
 	ws_jw_uint(w, "bytes", p->bytes);
 	ws_jw_uint(w, "proven_bytes", p->proven_bytes);
 	ws_jw_double(w, "coverage", p->percent);
@@ -197,6 +198,52 @@ static void put_proof(struct ws_jw *w, const struct ws_ev_proof *p)
 	ui_json_proof(w, p);
 	ws_jw_uint(w, "different", p->different);
 	ws_jw_uint(w, "drafts", p->drafts);
+}
+
+static void put_identity(struct ws_jw *w, const struct ws_evidence *e)
+{
+	ws_jw_object(w, "instance");
+	if (e->identity.n)
+		ws_jw_hex64(w, "id", e->identity.seen[0].id);
+	else
+		ws_jw_null(w, "id");
+	ws_jw_str(w, "strength", ws_identity_strength_name(e->identity.strength));
+	ws_jw_str(w, "end", ws_identity_end_name(e->end));
+	ws_jw_end_object(w);
+}
+
+static void put_evidence(struct ws_jw *w, const struct ws_evidence *e)
+{
+	ws_jw_object(w, "evidence");
+	ws_jw_str(w, "word", ws_evidence_word_name(ws_evidence_word(e)));
+	put_identity(w, e);
+	ws_jw_bool(w, "group_alive", e->group_alive);
+	ws_jw_str(w, "names", ws_names_by_name(e->names));
+	ui_json_text(w, "against", *e->against ? e->against : NULL);
+	ws_jw_bool(w, "names_ok", e->names_ok);
+	ws_jw_bool(w, "values_read", e->values_read);
+	ws_jw_object(w, "proof");
+	ws_jw_uint(w, "proven", e->proven);
+	ws_jw_uint(w, "different", e->different);
+	ws_jw_uint(w, "opaque", e->opaque);
+	ws_jw_uint(w, "not_sent", e->not_sent);
+	ws_jw_bool(w, "readback", e->proven_by_readback);
+	ws_jw_end_object(w);
+	ws_jw_bool(w, "label_read", e->label_read);
+	ws_jw_object(w, "format");
+	ws_jw_str(w, "keeps", e->format.keeps);
+	ws_jw_str(w, "sends", e->format.sends);
+	ws_jw_str(w, "verdict", e->format.verdict);
+	ws_jw_str(w, "by", e->format.by);
+	ws_jw_end_object(w);
+	ws_jw_str(w, "draft", e->draft);
+	ws_jw_object(w, "caches");
+	for (int i = 0; i < WS_N_CACHES; i++)
+		ws_jw_str(w, ws_cache_name((enum ws_cache)i),
+		          ws_cache_fact_name(e->caches.of[i].fact));
+	ws_jw_end_object(w);
+	ws_jw_bool(w, "asleep", e->asleep);
+	ws_jw_end_object(w);
 }
 
 static void put_endpoint_result(struct ws_jw *w, const struct ws_ev_endpoint_result *e)
@@ -212,6 +259,7 @@ static void put_endpoint_result(struct ws_jw *w, const struct ws_ev_endpoint_res
 	ws_jw_bool(w, "staged", e->staged);
 	ws_jw_int(w, "paused_ns", e->paused_ns);
 	ui_json_words(w, "message", e->message);
+	put_evidence(w, &e->evidence);
 	ws_jw_end_object(w);
 }
 
@@ -288,6 +336,7 @@ static void put_totals(struct ws_jw *w, const struct ws_ev_end *e)
 		put_round(w, e->round);
 	if (e->transform)
 		put_transform(w, e->transform);
+	ui_json_left_out(w, e->left_out);
 	if (e->names)
 		ui_json_name_check(w, e->names);
 }

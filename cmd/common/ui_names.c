@@ -66,6 +66,40 @@ static void print_count(size_t n, const char *what, const char *before)
 		printf("%s%zu %s%s", before, n, what, n == 1 ? "" : "s");
 }
 
+/* What this option leaves out: of the needed tensors, or of the source's if those are not known. */
+static size_t count_left_out(const struct ws_findings *f, const char *option, bool *any)
+{
+	size_t n = 0;
+	*any = false;
+	for (size_t i = 0; i < f->n_left_out; i++) {
+		const struct ws_left_out *l = &f->left_out[i];
+		const size_t is = f->needed ? l->needed : l->tensors;
+		if (strcmp(l->option, option))
+			continue;
+		n += is;
+		*any |= is > 0;
+	}
+	return n;
+}
+
+void ui_text_left_out(const struct ws_findings *f)
+{
+	bool include, exclude;
+	if (!f)
+		return;
+	const size_t n = count_left_out(f, "include", &include) +
+	                 count_left_out(f, "exclude", &exclude);
+	if (!n)
+		return;
+	printf(" (%zu ", n);
+	if (f->needed)
+		printf("of %zu tensors", f->needed);
+	else
+		printf("tensor%s of the source", n == 1 ? "" : "s");
+	printf(" left out by %s%s%s)", include ? "--include" : "",
+	       include && exclude ? " and " : "", exclude ? "--exclude" : "");
+}
+
 static void print_verdict(struct ui *ui, const struct ws_ev_names *n)
 {
 	const struct ws_name_check_run *a = n->run;
@@ -79,7 +113,9 @@ static void print_verdict(struct ui *ui, const struct ws_ev_names *n)
 		printf("no errors");
 	print_count(f->warnings, "warning", ", ");
 	print_count(f->notes, "note", ", ");
-	printf(", checked against %s", ui_text(a->against));
+	ui_text_left_out(f);
+	if (*a->against)
+		printf(", checked against %s", ui_text(a->against));
 	if (a->own_config)
 		printf(", the source's own (%s)", ui_text(ui_words(a->why)));
 	if (n->alike)
@@ -109,6 +145,36 @@ void ui_text_names(struct ui *ui, const struct ws_ev_names *n)
 }
 
 /* ---- JSON ---- */
+
+static void put_globs(struct ws_jw *w, const struct ws_left_out *l)
+{
+	char text[1024] = "";
+	size_t used = 0;
+	for (size_t i = 0; i < l->n_globs && used < sizeof text; i++)
+		used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i ? ", " : "",
+		                         l->globs[i]);
+	ws_jw_str(w, "glob", text);
+}
+
+void ui_json_left_out(struct ws_jw *w, const struct ws_findings *f)
+{
+	if (!f || !f->n_left_out)
+		return;
+	ws_jw_array(w, "left_out");
+	for (size_t i = 0; i < f->n_left_out; i++) {
+		const struct ws_left_out *l = &f->left_out[i];
+		ws_jw_object(w, NULL);
+		ws_jw_str(w, "option", l->option);
+		put_globs(w, l);
+		ws_jw_uint(w, "tensors", l->tensors);
+		if (f->needed)
+			ws_jw_uint(w, "needed", l->needed);
+		else
+			ws_jw_null(w, "needed");
+		ws_jw_end_object(w);
+	}
+	ws_jw_end_array(w);
+}
 
 static void put_finding(struct ws_jw *w, const struct ws_ev_names *n, const struct ws_finding *f)
 {

@@ -57,7 +57,7 @@ static void text_plan(struct ui *ui, const struct ws_ev_plan *p)
 	printf(", digest %016llx\n", (unsigned long long)p->digest);
 	if (p->disk_path) {
 		ui_head(ui, UI_PLAIN, "disk");
-		printf("%s%s%s\n", p->disk_path, p->disk_bytes ? ", about " : "",
+		printf("%s%s%s\n", ui_text(p->disk_path), p->disk_bytes ? ", about " : "",
 		       p->disk_bytes ? ws_format_size(bytes, NUM, p->disk_bytes) : "");
 	}
 	if (!p->dry_run || !(p->gpu_bytes || p->pinned_bytes))
@@ -139,6 +139,9 @@ char *ui_proof(char *dst, size_t n, const struct ws_ev_proof *p)
 	int used = snprintf(dst, n, "proven %zu of %zu parameters on %u rank%s, %.4g %% of "
 	                          "the bytes", p->proven, p->parameters, p->ranks,
 	                          p->ranks == 1 ? "" : "s", p->percent);
+	if (p->not_sent && used > 0 && (size_t)used < n)
+		used += snprintf(dst + used, n - (size_t)used, "; nothing was sent for %zu, which "
+		                 "are not covered", p->not_sent);
 	if (p->unknown && used > 0 && (size_t)used < n)
 		used += snprintf(dst + used, n - (size_t)used, "; it has %zu more, of which "
 		                 "nothing was sent", p->unknown);
@@ -151,7 +154,8 @@ char *ui_proof(char *dst, size_t n, const struct ws_ev_proof *p)
 static void text_proof(struct ui *ui, const struct ws_ev_proof *p)
 {
 	char text[256];
-	ui_head(ui, p->proven == p->parameters ? UI_GOOD : UI_WARN, "proof");
+	ui_head(ui, p->proven == p->parameters && !p->not_sent ? UI_GOOD : UI_WARN,
+	        "proof");
 	printf("%s: %s\n", ui_text(p->url), ui_proof(text, sizeof text, p));
 }
 
@@ -221,27 +225,23 @@ static void text_endpoint_result(struct ui *ui, const struct ws_ev_endpoint_resu
 	ui_head(ui, e->ok ? UI_GOOD : e->state == WS_PARTIAL ? UI_BAD : UI_WARN,
 	        staged                                        ? "staged" :
 	        e->current                                    ? "current" :
-	        e->left_out && e->state == WS_UNTOUCHED ? "left out" :
-	                                                        ws_endpoint_state_name(e->state));
+	        e->left_out && e->state == WS_UNTOUCHED       ? "left out" :
+	        e->ok && e->state == WS_COMMITTED ?
+	                ws_evidence_word_name(ws_evidence_word(&e->evidence)) :
+	                ws_endpoint_state_name(e->state));
 	printf("%s%s%s%s", ui_text(e->url), e->paused ? ", left paused" : "",
 	       e->unflushed ? ", with the cache of the old weights" : "",
 	       e->staged && end->completed && e->state == WS_UNTOUCHED ? ", still staged" : "");
 	if (end->completed && e->paused_ns)
 		printf(", was paused for %s", ws_format_duration(time, NUM, e->paused_ns));
+	if (e->ok && !staged && !e->current &&
+	    ws_evidence_word(&e->evidence) == WS_WORD_ACKNOWLEDGED)
+		printf(" (a restart since then would not be noticed)");
+	if (!e->ok && e->state == WS_COMMITTED)
+		printf(" (and does not answer any more)");
 	if (e->message && *e->message && !staged) /* "ready to receive" is over */
 		printf(": %s", ui_text(ui_words(e->message)));
 	putchar('\n');
-}
-
-static const char *verified(const struct ws_ev_end *e)
-{
-	if (e->verify && strcmp(e->verify, "hash") == 0)
-		return ", verified by hash";
-	if (e->written) /* there is no server */
-		return e->names && e->names->checked ? ", names fit its config.json" : "";
-	if (e->names && e->names->own_config)
-		return ", names fit their own config.json (the server's was not read)";
-	return e->names && e->names->checked ? ", names verified" : "";
 }
 
 static void text_transform(struct ui *ui, const struct ws_transform_report *t)
@@ -309,7 +309,7 @@ static void text_current(const struct ws_ev_end *e, size_t n)
 		printf("%zu of %zu endpoints", n, e->n_endpoints);
 	printf(e->weight_version ? " %s weight version %s" : " %s these weights",
 	       n == 1 ? "has" : "have", e->weight_version ? ui_text(e->weight_version) : "");
-	puts(e->verify && strcmp(e->verify, "hash") == 0 ? ", verified by hash" : "");
+	puts(e->verify && strcmp(e->verify, "hash") == 0 ? ws_ev_end_words(e) : "");
 }
 
 static void text_summary(struct ui *ui, const struct ws_ev_end *e)
@@ -331,6 +331,7 @@ static void text_summary(struct ui *ui, const struct ws_ev_end *e)
 	if (current)
 		printf(" (%zu had them)", current);
 	if (e->dry_run) {
+		ui_text_left_out(e->left_out);
 		printf(e->written ? ", nothing was written\n" : ", nothing was sent\n");
 		return;
 	}
@@ -339,11 +340,16 @@ static void text_summary(struct ui *ui, const struct ws_ev_end *e)
 	printf(" in %s", ws_format_duration(time, NUM, e->total_ns));
 	if (!e->completed)
 		printf(", %s", ws_format_rate(rate, NUM, e->bytes, e->total_ns));
-	printf("%s", verified(e));
+	printf("%s", ws_ev_end_words(e));
+	ui_text_left_out(e->left_out);
+	if (e->not_covered)
+		printf(", not covered: %zu of the server's parameters", e->not_covered);
 	if (e->weight_version)
 		printf(", weight version %s", ui_text(e->weight_version));
 	if (e->round && e->round->ended)
 		printf(", ends %s", ui_text(e->round->text));
+	if (e->format_note)
+		printf(" (%s)", ui_words(e->format_note));
 	putchar('\n');
 }
 

@@ -11,6 +11,7 @@ static const struct {
 	const char *field, *option;
 } renamed[] = {
 	{ "adapter_partial", "lora-partial" }, { "adapters", "lora" },
+	{ "admin_api_key", "admin-api-key-file" },
 	{ "api_key", "api-key-file" },         { "bucket_ns", "bucket-timeout" },
 	{ "canaries", "canary" },              { "connect_ns", "connect-timeout" },
 	{ "endpoints", "endpoint" },           { "format", "load-format" },
@@ -22,14 +23,15 @@ static const struct {
 };
 /* Fields of the same names, but for "_". */
 static const char *const alike[] = {
-	"allow-older", "api-key-file", "asleep", "backend", "bucket-size", "ca-file",
+	"allow-older", "allow-unknown", "require", "api-key-file", "asleep", "backend",
+	"bucket-size", "ca-file",
 	"config", "device", "disk-dir", "disk-path", "dry-run", "ep", "exclude", "flush",
 	"flush-first", "gpu", "group-name", "include", "keep", "lineage", "map",
 	"master-address", "master-port", "min-coverage", "min-endpoints", "model",
 	"nccl-from", "on-partial", "only-stale", "packed-scales", "pause", "pool",
 	"prompts", "protocol", "quantize", "registry", "reset", "round", "scratch",
-	"sender", "shared-gpu", "stage", "state-dir", "tp", "transform-on", "trust-values",
-	"twice", "two-phase", "ue8m0", "unpack", "verify", "weight-version",
+	"sender", "shared-gpu", "stage", "state-dir", "tokens", "tp", "transform-on",
+	"trust-values", "twice", "two-phase", "ue8m0", "unpack", "verify", "weight-version",
 };
 
 static bool is_alike(const char *option, const char *field, size_t n)
@@ -67,22 +69,22 @@ void ui_words_read(const char *line, size_t n)
 }
 
 /* Does the user's own text have these n bytes, "{pause}"? Then they are not the library's. */
-static bool is_typed(const char *at, size_t n)
+static bool is_typed(const char *at, size_t n, const char *bytes, size_t len)
 {
 	const char *const *w = user_words;
 	while (w && *w && !memmem(*w, strlen(*w), at, n))
 		w++;
-	return (w && *w) || memmem(user_line, user_line_len, at, n);
+	return (w && *w) || memmem(bytes, len, at, n);
 }
 
 /* A path that looks like a template stays unchanged: "/ckpt/{model}", "{model}/ckpt". */
-static bool is_word(const char *text, const char *at, size_t n)
+static bool is_word(const char *text, const char *at, size_t n, const char *bytes, size_t len)
 {
 	return (at == text || at[-1] == ' ' || at[-1] == '(') && at[n] && at[n + 1] != '/' &&
-	       !is_typed(at, n + 1);
+	       !is_typed(at, n + 1, bytes, len);
 }
 
-const char *ui_words(const char *text)
+const char *ui_words_but(const char *text, const char *bytes, size_t len)
 {
 	enum { ROOM = UI_BUFFER_SIZE };
 	if (!strchr(text, '{'))
@@ -91,7 +93,9 @@ const char *ui_words(const char *text)
 	size_t used = 0;
 	for (const char *at = text; *at && used + 1 < ROOM;) {
 		const size_t n = *at == '{' ? strcspn(at, "}") : 0;
-		const char *option = n && is_word(text, at, n) ? ui_option(at + 1, n - 1) : NULL;
+		const char *option = NULL;
+		if (n && is_word(text, at, n, bytes, len))
+			option = ui_option(at + 1, n - 1);
 		if (option)
 			used += (size_t)snprintf(dst + used, ROOM - used, "--%s", option);
 		else
@@ -100,6 +104,11 @@ const char *ui_words(const char *text)
 	}
 	dst[used < ROOM ? used : ROOM - 1] = 0;
 	return dst;
+}
+
+const char *ui_words(const char *text)
+{
+	return ui_words_but(text, user_line, user_line_len);
 }
 
 void ui_json_words(struct ws_jw *w, const char *key, const char *sentence)

@@ -74,6 +74,7 @@ static int make_line(struct line *l, const struct ctl_job *job, const struct ws_
 		add(l, "--weight-version=", rec->weight_version);
 	add_path(l, "--state-dir=", cfg->state_dir);
 	add_path(l, "--api-key-file=", cfg->common.api_key_file);
+	add_path(l, "--admin-api-key-file=", cfg->common.admin_api_key_file);
 	add_path(l, "--ca-file=", cfg->common.ca_file);
 	add_timeout(l, job->until);
 	if (job->ui->json || job->ui->quiet)

@@ -89,6 +89,14 @@ enum ui_color ready_color(const struct ws_fleet_view *v);
 
 /* ---- record.c: reads and prints the records of pushes ---- */
 
+/* A server: records of its earlier starts are not about it. info NULL: it was not detected. */
+struct record_at {
+	const char *url;
+	const struct ws_endpoint_info *info;
+};
+/* Endpoint i of the job. */
+struct record_at record_at(const struct ctl_job *job, size_t i);
+
 /* "dead", "alive", "elsewhere", "ended" or "unreadable". */
 const char *record_fate(const struct ws_journal_entry *e);
 /* "42 s", "7 min", "3 h" */
@@ -100,9 +108,10 @@ void record_read(const struct ctl_job *job, struct ws_journal_list *list);
 /* The last push that left this endpoint with some old and some new weights, or with released ones;
  * NULL: none. *why is what it has. */
 const struct ws_journal_entry *record_of_mixture(const struct ws_journal_list *list,
-                                                 const char *url, const char **why);
+                                                 const struct record_at *at, const char **why);
 /* The last push that may have left this endpoint paused, or NULL. */
-const struct ws_journal_entry *record_of_pause(const struct ws_journal_list *list, const char *url);
+const struct ws_journal_entry *record_of_pause(const struct ws_journal_list *list,
+                                               const struct record_at *at);
 /* Writes that push as member "paused_by" of the open object; null: no push paused it. */
 void record_put_pause(struct ws_jw *w, const struct ws_journal_entry *e);
 /* Prints that push as a line: the process that paused url, when, and the remedy. */

@@ -39,6 +39,7 @@ static void put_info(struct ws_jw *w, const struct ws_endpoint_info *info)
 static void put_endpoint(struct ctl_job *job, size_t i)
 {
 	struct ws_jw *w = ui_line(job->ui, "endpoint");
+	const struct record_at at = record_at(job, i);
 	ws_jw_str(w, "url", job->to.urls[i]);
 	ws_jw_bool(w, "ok", !job->to.errs[i].code);
 	if (job->to.errs[i].code)
@@ -46,7 +47,7 @@ static void put_endpoint(struct ctl_job *job, size_t i)
 	else
 		put_info(w, &job->to.infos[i]);
 	if (job->records) {
-		record_put_pause(w, record_of_pause(job->records, job->to.urls[i]));
+		record_put_pause(w, record_of_pause(job->records, &at));
 		record_put_staged(w, job, i);
 	}
 	ui_line_end(job->ui);

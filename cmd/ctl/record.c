@@ -44,8 +44,14 @@ void record_read(const struct ctl_job *job, struct ws_journal_list *list)
 	ws_buf_free(&dir);
 }
 
+struct record_at record_at(const struct ctl_job *job, size_t i)
+{
+	const bool known = job->to.infos && !job->to.errs[i].code && job->to.infos[i].info_path;
+	return (struct record_at){ job->to.urls[i], known ? &job->to.infos[i] : NULL };
+}
+
 const struct ws_journal_entry *record_of_mixture(const struct ws_journal_list *list,
-                                                 const char *url, const char **why)
+                                                 const struct record_at *server, const char **why)
 {
 	const struct ws_journal_entry *last = NULL;
 	for (size_t i = 0; i < list->n; i++) {
@@ -53,7 +59,7 @@ const struct ws_journal_entry *record_of_mixture(const struct ws_journal_list *l
 		for (size_t k = 0; !e->err.code && k < e->record.n_endpoints; k++) {
 			const struct ws_journal_endpoint *at = &e->record.endpoints[k];
 			const char *mixture = ws_journal_mixture(at);
-			if (!mixture || !ws_endpoint_same(at->url, url))
+			if (!mixture || !ws_journal_is_about(at, server->url, server->info))
 				continue;
 			*why = mixture;
 			last = e;
@@ -62,14 +68,15 @@ const struct ws_journal_entry *record_of_mixture(const struct ws_journal_list *l
 	return last;
 }
 
-const struct ws_journal_entry *record_of_pause(const struct ws_journal_list *list, const char *url)
+const struct ws_journal_entry *record_of_pause(const struct ws_journal_list *list,
+                                               const struct record_at *at)
 {
 	const struct ws_journal_entry *last = NULL;
 	for (size_t i = 0; i < list->n; i++) {
 		const struct ws_journal_entry *e = &list->items[i];
 		for (size_t k = 0; !e->err.code && k < e->record.n_endpoints; k++)
 			if (e->record.endpoints[k].paused &&
-			    ws_endpoint_same(e->record.endpoints[k].url, url))
+			    ws_journal_is_about(&e->record.endpoints[k], at->url, at->info))
 				last = e;
 	}
 	return last;
@@ -85,6 +92,7 @@ void record_put_pause(struct ws_jw *w, const struct ws_journal_entry *e)
 	ws_jw_int(w, "pid", e->record.process.pid);
 	ws_jw_str(w, "host", e->record.process.host);
 	ws_jw_str(w, "process", record_fate(e));
+	ws_jw_bool(w, "by_hand", e->record.by_hand);
 	ws_jw_int(w, "began", e->record.began);
 	ws_jw_int(w, "updated", e->record.updated);
 	ws_jw_str(w, "file", e->path);
@@ -94,19 +102,26 @@ void record_put_pause(struct ws_jw *w, const struct ws_journal_entry *e)
 void record_say_pause(struct ui *ui, const char *url, const struct ws_journal_entry *e)
 {
 	char ago[32];
+	record_age(ago, sizeof ago, e->record.updated);
+	if (e->record.by_hand) {
+		ui_say(ui, "%s: paused by wsync-ctl %s ago (process %lld on %s): "
+		       "wsync-ctl resume\n", url, ago, (long long)e->record.process.pid,
+		       ui_text(e->record.process.host));
+		return;
+	}
 	const char *what = e->record.ended || e->fate == WS_PROCESS_DEAD
 	                           ? ", which has ended: run wsync-ctl repair"
 	                   : e->fate == WS_PROCESS_ELSEWHERE ? ", which is not visible from here"
 	                                                     : ", which is still running";
 	ui_say(ui, "%s: paused by a push %s ago (process %lld on %s)%s\n", url,
-	       record_age(ago, sizeof ago, e->record.updated), (long long)e->record.process.pid,
-	       ui_text(e->record.process.host), what);
+	       ago, (long long)e->record.process.pid, ui_text(e->record.process.host), what);
 }
 
 void record_say_pauses(struct ctl_job *job, const struct ws_journal_list *list)
 {
 	for (size_t i = 0; i < job->to.n; i++) {
-		const struct ws_journal_entry *e = record_of_pause(list, job->to.urls[i]);
+		const struct record_at at = record_at(job, i);
+		const struct ws_journal_entry *e = record_of_pause(list, &at);
 		if (e)
 			record_say_pause(job->ui, job->to.urls[i], e);
 	}

@@ -17,6 +17,7 @@ struct repairs {
 	const char *state_dir;
 	struct ws_journal_list list;
 	struct ws_repair_answer **answers; /* of each entry; NULL: it was skipped */
+	size_t taken;                      /* entries that are repaired, or skipped aloud */
 	struct ws_err worst;
 };
 
@@ -73,6 +74,12 @@ static void say_transaction(struct repairs *r, const struct ws_journal_entry *e)
 {
 	const struct ws_journal_record *rec = &e->record;
 	char ago[32];
+	if (rec->by_hand) {
+		ui_say(r->job->ui, "wsync-ctl, process %lld on %s, released weights %s ago\n",
+		       (long long)rec->process.pid, ui_text(rec->process.host),
+		       record_age(ago, sizeof ago, rec->began));
+		return;
+	}
 	const char *how = e->record.ended ? "left something" :
 	                  e->fate == WS_PROCESS_ALIVE ? "is still running" :
 	                  e->fate == WS_PROCESS_ELSEWHERE ? "is not visible from here" : "died";
@@ -127,6 +134,7 @@ static void put_endpoint(struct repairs *r, const struct ws_journal_entry *e, si
 	ws_jw_bool(w, "left_group", a->left_group);
 	ws_jw_bool(w, "in_protocol", a->in_update);
 	ws_jw_bool(w, "staged", a->staged);
+	ws_jw_bool(w, "restarted", a->restarted);
 	ws_jw_str(w, "asleep", a->asleep ? ws_memory_text(a->asleep) : NULL);
 	if (a->err.code)
 		ctl_put_failure(w, &a->err);
@@ -148,6 +156,7 @@ static void show_answers(struct repairs *r, const struct ws_journal_entry *e,
 		          ws_endpoint_state_name(a->state),
 		          a->err.code          ? ui_words(a->err.msg) :
 		          a->staged ? "waits for wsync-ctl complete or discard" :
+		          a->restarted ? "was restarted since, with whole weights" :
 		          r->job->cfg->dry_run ? released :
 		          !a->left_group       ? "did not leave the group" :
 		          a->may_join ? "may still take up the request to join: repair again if it "
@@ -161,13 +170,18 @@ static void show_answers(struct repairs *r, const struct ws_journal_entry *e,
 
 /* ---- one record ------------------------------------------------------------------------------ */
 
-static bool names_one_of(const struct ws_journal_record *rec, const struct targets *to)
+/* Also by another address, unless nothing is asked ({forget}). A record of an earlier start of the
+ * server is one of its records, too. */
+static bool names_one_of(const struct ws_journal_record *rec, const struct ctl_job *job)
 {
 	for (size_t i = 0; i < rec->n_endpoints; i++)
-		for (size_t k = 0; k < to->n; k++)
-			if (ws_endpoint_same(rec->endpoints[i].url, to->urls[k]))
+		for (size_t k = 0; k < job->to.n; k++) {
+			const struct record_at at = record_at(job, k);
+			if (ws_endpoint_same(rec->endpoints[i].url, at.url) ||
+			    ws_journal_is_about(&rec->endpoints[i], at.url, at.info))
 				return true;
-	return to->n == 0;
+		}
+	return job->to.n == 0;
 }
 
 static bool is_over(const struct repairs *r, const struct ws_journal_entry *e)
@@ -224,14 +238,25 @@ static void leave_alone(struct repairs *r, const struct ws_journal_record *rec)
 	note_failure(r, &err);
 }
 
+/* What was done by hand was meant, but weights that came back without values are told. */
+static bool is_meant(const struct ws_journal_record *rec)
+{
+	for (size_t i = 0; i < rec->n_endpoints; i++)
+		if (rec->endpoints[i].state == WS_PARTIAL)
+			return false;
+	return rec->by_hand;
+}
+
 static int take_one(struct repairs *r, size_t i)
 {
 	struct ws_journal_entry *e = &r->list.items[i];
 	const struct ctl_config *cfg = r->job->cfg;
 	struct ws_err err = WS_ERR_INIT;
 	int rc = 0;
-	if (!e->err.code && !names_one_of(&e->record, &r->job->to))
+	if (!e->err.code && (!names_one_of(&e->record, r->job) ||
+	                     (is_meant(&e->record) && !cfg->forget)))
 		return 0;
+	r->taken++;
 	put_transaction(r->job->ui, e);
 	if (e->err.code) {
 		ws_err_hint(&e->err,
@@ -308,21 +333,40 @@ static int check_missed(const struct ws_journal_record *rec, const struct ws_rep
 	return 0;
 }
 
-/* Does a later record, which is repeated too, send this endpoint the same tensors? Then these older
- * weights would only be overwritten. */
-static bool overtaken(const struct repairs *r, size_t i, const char *url)
+/* Can record j be repeated at this endpoint, which needs it? */
+static bool is_wish(const struct repairs *r, size_t j, const char *url)
 {
-	for (size_t j = i + 1; j < r->list.n; j++) {
-		const struct ws_journal_record *later = &r->list.items[j].record;
-		if (!r->answers[j] || later->digest != r->list.items[i].record.digest ||
-		    !later->directory)
+	const struct ws_journal_record *rec = &r->list.items[j].record;
+	if (!r->answers[j] || !rec->directory)
+		return false;
+	for (size_t k = 0; k < rec->n_endpoints; k++) {
+		const struct ws_repair_answer *a = &r->answers[j][k];
+		if (ws_endpoint_same(rec->endpoints[k].url, url) && lacks(rec, k, a) &&
+		    !rec->endpoints[k].inherited && !a->err.code)
+			return true;
+	}
+	return false;
+}
+
+/* A smaller push may be a part, on top of the other. */
+static bool is_as_large(const struct repairs *r, size_t j, size_t i)
+{
+	const struct ws_journal_record *a = &r->list.items[j].record;
+	const struct ws_journal_record *b = &r->list.items[i].record;
+	return a->tensors >= b->tensors && a->bytes >= b->bytes;
+}
+
+/* Is another record repeated in place of record i? The last wish for an endpoint is, and of those
+ * that no server refused, if there are any. */
+static bool is_overtaken(const struct repairs *r, size_t i, const char *url)
+{
+	const bool refused = r->list.items[i].record.refused;
+	for (size_t j = 0; j < r->list.n; j++) {
+		const bool also = r->list.items[j].record.refused;
+		if (j == i || !is_wish(r, j, url))
 			continue;
-		for (size_t k = 0; k < later->n_endpoints; k++) {
-			const struct ws_repair_answer *a = &r->answers[j][k];
-			if (ws_endpoint_same(later->endpoints[k].url, url) && lacks(later, k, a) &&
-			    !a->err.code)
-				return true;
-		}
+		if (refused == also ? j > i && is_as_large(r, j, i) : refused)
+			return true;
 	}
 	return false;
 }
@@ -346,7 +390,8 @@ static int push_again(struct repairs *r, size_t i, struct ws_err *err)
 		return ws_oom(err);
 	for (size_t k = 0; k < rec->n_endpoints; k++)
 		if (lacks(rec, k, &r->answers[i][k]) && !r->answers[i][k].err.code &&
-		    !overtaken(r, i, rec->endpoints[k].url) && !is_in_vain(r, &rec->endpoints[k]))
+		    !is_overtaken(r, i, rec->endpoints[k].url) &&
+		    !is_in_vain(r, &rec->endpoints[k]))
 			urls[n++] = rec->endpoints[k].url;
 	int rc = 0;
 	if (n && ws_deadline_passed(r->job->until))
@@ -391,9 +436,11 @@ static int work(struct repairs *r, struct ws_err *err)
 	if (!r->answers)
 		return ws_oom(err);
 	int rc = 0;
+	if (r->list.n && r->job->to.n && !cfg->forget)
+		(void)ctl_ask(r->job, NULL);
 	for (size_t i = 0; rc == 0 && i < r->list.n; i++)
 		rc = take_one(r, i);
-	if (r->list.n == 0)
+	if (r->taken == 0)
 		ui_say(r->job->ui, "nothing to repair\n");
 	if (rc == 0 && cfg->again && !cfg->dry_run)
 		push_all_again(r);

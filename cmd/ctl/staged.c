@@ -126,6 +126,15 @@ static void forget_lost(struct completion *c, size_t i, const struct ws_endpoint
 	ws_err_where(&c->errs[i], NULL, s->urls[i]);
 }
 
+static void refuse_strange(struct completion *c, size_t i, const struct ws_endpoint_info *info)
+{
+	size_t k = 0;
+	const char *url = c->of->urls[i];
+	const struct ws_journal_entry *e = ws_staged_at(&c->of->records, url, &k);
+	if (e && !c->lost[i] && ws_staged_strange(&e->record.endpoints[k], info))
+		ws_staged_refuse_strange(url, &c->errs[i]);
+}
+
 static int find_reachable(struct completion *c, struct ws_err *err)
 {
 	const struct staging *s = c->of;
@@ -137,8 +146,10 @@ static int find_reachable(struct completion *c, struct ws_err *err)
 		return ws_oom(err);
 	ws_endpoint_probe_all(&to, infos, c->errs, &why);
 	for (size_t i = 0; i < s->n && why.code != WS_ECANCELLED && why.code != WS_ESYSTEM; i++)
-		if (!c->errs[i].code)
+		if (!c->errs[i].code) {
 			forget_lost(c, i, &infos[i]);
+			refuse_strange(c, i, &infos[i]);
+		}
 	free(infos);
 	if (why.code == WS_ECANCELLED || why.code == WS_ESYSTEM) {
 		*err = why;

@@ -26,11 +26,7 @@ struct status {
 
 static const char *pool_of(const struct status *s, size_t i)
 {
-	char host[256];
-	uint16_t port;
-	const struct ws_registry_entry *e = NULL;
-	if (!ws_endpoint_host_port(s->job->to.urls[i], host, &port, NULL))
-		e = ws_registry_find(&s->registry, host, port);
+	const struct ws_registry_entry *e = ws_registry_find(&s->registry, s->job->to.urls[i]);
 	return e ? e->pool : "";
 }
 
@@ -84,13 +80,15 @@ static const char *last_text(const struct ws_history_push *p, const struct ws_hi
 	return dst;
 }
 
-/* A server that was restarted since has another version, and nothing is proven any more. */
+/* Nothing is proven of a server that was restarted since, or has another version. */
 static const char *proof_text(const struct ws_history_push *p, const struct ws_history_endpoint *e,
-                              const char *version, char *dst, size_t n)
+                              const struct ws_endpoint_info *now, char *dst, size_t n)
 {
+	const bool same = e && e->instance && e->instance == now->instance &&
+	                  now->identity.strength == WS_IDENTITY_SURE;
 	dst[0] = 0;
-	if (e && e->coverage >= 0 &&
-	    (!*p->weight_version || strcmp(p->weight_version, version) == 0))
+	if (same && e->coverage >= 0 &&
+	    (!*p->weight_version || strcmp(p->weight_version, now->weight_version) == 0))
 		snprintf(dst, n, "%.4g %%", e->coverage);
 	return dst;
 }
@@ -105,7 +103,9 @@ static void put_endpoint(const struct status *s, size_t i, const struct ws_histo
 	ws_jw_str(w, "pool", *pool ? pool : NULL);
 	ws_jw_str(w, "lineage",
 	          v->ready == WS_READY_UNREACHED ? NULL : ws_lineage_name(v->info.lineage));
-	record_put_pause(w, record_of_pause(&s->records, v->url));
+	const struct record_at at = { v->url,
+		                      v->ready == WS_READY_UNREACHED ? NULL : &v->info };
+	record_put_pause(w, record_of_pause(&s->records, &at));
 	put_last(w, p, e);
 	ui_line_end(s->job->ui);
 }
@@ -153,7 +153,7 @@ static void show(const struct status *s)
 		table_add(&t, ready_color(v), v->url, ws_ready_name(v->ready),
 		          v->info.weight_version, pool_of(s, i),
 		          v->ready == WS_READY_UNREACHED ? "" : ws_lineage_name(v->info.lineage),
-		          proof_text(p, e, v->info.weight_version, proof, sizeof proof),
+		          proof_text(p, e, &v->info, proof, sizeof proof),
 		          last_text(p, e, last, sizeof last),
 		          ui_words(v->why));
 	}

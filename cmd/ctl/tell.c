@@ -6,7 +6,9 @@
 #include "wsync/push.h"
 #include "wsync/tool/str.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 void ctl_put_failure(struct ws_jw *w, const struct ws_err *err)
 {
@@ -15,8 +17,10 @@ void ctl_put_failure(struct ws_jw *w, const struct ws_err *err)
 	ui_json_words(w, "hint", err->hint);
 }
 
-static void put_answer(struct ctl_job *job, const char *url, const struct ws_endpoint_answer *a)
+static void put_answer(struct ctl_job *job, size_t i, const struct ws_endpoint_answer *a)
 {
+	const struct record_at at = record_at(job, i);
+	const char *url = at.url;
 	struct ws_jw *w = ui_line(job->ui, "endpoint");
 	ws_jw_str(w, "url", url);
 	ws_jw_bool(w, "ok", !a->err.code);
@@ -25,7 +29,7 @@ static void put_answer(struct ctl_job *job, const char *url, const struct ws_end
 	else
 		ws_jw_str(w, "message", *a->message ? a->message : NULL);
 	if (job->records)
-		record_put_pause(w, record_of_pause(job->records, url));
+		record_put_pause(w, record_of_pause(job->records, &at));
 	ws_jw_int(w, "ns", a->ns);
 	ui_line_end(job->ui);
 }
@@ -43,7 +47,7 @@ static void show_answers(struct ctl_job *job, const char *done,
 	for (size_t i = 0; i < job->to.n; i++) {
 		const struct ws_endpoint_answer *a = &answers[i];
 		char took[32];
-		put_answer(job, job->to.urls[i], a);
+		put_answer(job, i, a);
 		ws_format_duration(took, sizeof took, a->ns);
 		table_add(&t, a->err.code ? UI_BAD : UI_GOOD, job->to.urls[i],
 		          a->err.code ? "failed" : done, took,
@@ -64,6 +68,103 @@ struct request {
 	const struct ws_endpoint_info *infos;
 };
 
+/* ---- flush: the caches beyond the prefix cache ---- */
+
+/* Adds to the message of an answer which caches could not be cleared. */
+static void name_old(const struct ws_caches *c, const char *external, struct ws_endpoint_answer *a)
+{
+	char old[160] = "";
+	for (unsigned k = WS_CACHE_EXTERNAL; k < WS_N_CACHES; k++) {
+		const enum ws_cache_fact fact = c->of[k].fact;
+		if (fact == WS_CACHE_OLD ||
+		    (fact == WS_CACHE_UNTOLD && k == WS_CACHE_EXTERNAL && *external)) {
+			const size_t n = strlen(old);
+			snprintf(old + n, sizeof old - n, "%s%s", n ? ", " : "not cleared: ",
+			         ws_cache_name((enum ws_cache)k));
+		}
+	}
+	if (*old)
+		snprintf(a->message, sizeof a->message, "%s", old);
+}
+
+struct flushed {
+	const char **urls;
+	struct ws_endpoint_info *infos;
+	const struct ws_endpoint_info **known;
+	struct ws_err *errs;
+	struct ws_caches *caches;
+	size_t *index;
+};
+
+/* Of the servers that have flushed, those that say what they are. */
+static size_t find_flushed(struct flushed *f, const struct ws_call *all,
+                           const struct ws_endpoint_answer *answers)
+{
+	struct ws_call to = *all;
+	size_t n = 0;
+	to.n = 0;
+	to.urls = f->urls;
+	for (size_t i = 0; i < all->n; i++)
+		if (!answers[i].err.code) {
+			f->index[to.n] = i;
+			f->urls[to.n++] = all->urls[i];
+		}
+	if (to.n)
+		(void)ws_endpoint_probe_all(&to, f->infos, f->errs, NULL);
+	for (size_t k = 0; k < to.n; k++) {
+		if (f->errs[k].code)
+			continue;
+		f->caches[n].of[WS_CACHE_PREFIX].fact = WS_CACHE_CLEARED;
+		f->index[n] = f->index[k];
+		f->urls[n] = f->urls[k];
+		f->known[n++] = &f->infos[k];
+	}
+	return n;
+}
+
+/* Clears what a flush leaves. */
+static int flush_rest(const struct ws_call *all, struct ws_endpoint_answer *answers,
+                      struct ws_err *err)
+{
+	struct flushed f = { .urls = calloc(all->n + 1, sizeof *f.urls),
+		             .infos = calloc(all->n + 1, sizeof *f.infos),
+		             .known = calloc(all->n + 1, sizeof *f.known),
+		             .errs = calloc(all->n + 1, sizeof *f.errs),
+		             .caches = calloc(all->n + 1, sizeof *f.caches),
+		             .index = calloc(all->n + 1, sizeof *f.index) };
+	const bool whole = f.urls && f.infos && f.known && f.errs && f.caches && f.index;
+	int rc = whole ? 0 : ws_oom(err);
+	if (!rc) {
+		struct ws_call to = *all;
+		to.n = find_flushed(&f, all, answers);
+		to.urls = f.urls;
+		to.infos = f.known;
+		rc = ws_endpoint_clear_caches(&to, true, f.caches, err);
+		for (size_t k = 0; !rc && k < to.n; k++)
+			name_old(&f.caches[k], f.known[k]->external, &answers[f.index[k]]);
+	}
+	free(f.urls);
+	free(f.infos);
+	free(f.known);
+	free(f.errs);
+	free(f.caches);
+	free(f.index);
+	return rc;
+}
+
+static int flush(const struct ws_call *to, ws_deadline patience, struct ws_endpoint_answer *answers,
+                 struct ws_err *err)
+{
+	const int rc = ws_endpoint_flush(to, patience, answers, err);
+	if (rc && (err->code == WS_ECANCELLED || err->code == WS_ESYSTEM))
+		return rc;
+	struct ws_err why = WS_ERR_INIT;
+	if (flush_rest(to, answers, &why) == 0)
+		return rc;
+	*err = why;
+	return -1;
+}
+
 static int call(struct ctl_job *job, const struct request *r, struct ws_endpoint_answer *answers,
                 struct ws_err *err)
 {
@@ -80,7 +181,7 @@ static int call(struct ctl_job *job, const struct request *r, struct ws_endpoint
 		return ws_endpoint_resume(&to, answers, err);
 	case FLUSH:
 		to.until = cfg->wait_ns > cfg->timeout_ns ? patience : to.until;
-		return ws_endpoint_flush(&to, patience, answers, err);
+		return flush(&to, patience, answers, err);
 	case SET_VERSION:
 		return ws_endpoint_set_version(&to, r->name, answers, err);
 	case LEAVE:
@@ -93,22 +194,29 @@ static int call(struct ctl_job *job, const struct request *r, struct ws_endpoint
 	return 0;
 }
 
-/* Updates the push records of these endpoints. */
-static void note_in_records(const struct ctl_job *job, const struct request *r,
-                            const struct ws_endpoint_answer *answers)
+/* Records what these endpoints did. */
+static void note_deeds(const struct ctl_job *job, const struct request *r,
+                       const struct ws_endpoint_answer *answers)
 {
 	struct ws_buf dir;
 	struct ws_err none = WS_ERR_INIT;
 	ws_buf_init(&dir, 4095);
 	const bool found = run_state_dir(job->cfg->state_dir, &dir, &none) == 0;
 	for (size_t i = 0; found && i < job->to.n; i++) {
-		if (answers[i].err.code != WS_OK)
-			continue;
-		if (r->what == RESUME)
-			ws_journal_note_resumed(ws_buf_str(&dir), job->to.urls[i]);
-		else
-			ws_journal_note_memory(ws_buf_str(&dir), job->to.urls[i], r->memory,
-			                       r->what == SLEEP);
+		const struct record_at at = record_at(job, i);
+		const struct ws_deed deed = {
+			.what = r->what == PAUSE  ? WS_DEED_PAUSED :
+			        r->what == RESUME ? WS_DEED_RESUMED :
+			        r->what == SLEEP  ? WS_DEED_SLEPT :
+			                            WS_DEED_WOKEN,
+			.memory = r->memory,
+			.told = at.info && !at.info->can.memory,
+			.kept = at.info && (at.info->weights_copy || !at.info->can.memory),
+		};
+		struct ws_err why = WS_ERR_INIT;
+		if (answers[i].err.code == WS_OK &&
+		    ws_journal_note_deed(ws_buf_str(&dir), at.url, at.info, &deed, &why))
+			ui_warn(job->ui, at.url, "no record says what was done here: %s", why.msg);
 	}
 	ws_buf_free(&dir);
 }
@@ -121,8 +229,11 @@ static int tell(struct ctl_job *job, const struct request *r, struct ws_err *err
 	const int rc = call(job, r, answers, err);
 	if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)
 		show_answers(job, r->done, answers);
-	if (r->what == RESUME || r->what == SLEEP || r->what == WAKE)
-		note_in_records(job, r, answers);
+	/* The record is about this start of the server, if that is told. */
+	if (r->what == PAUSE && !rc && !job->to.infos)
+		(void)ctl_ask(job, NULL);
+	if (r->what == PAUSE || r->what == RESUME || r->what == SLEEP || r->what == WAKE)
+		note_deeds(job, r, answers);
 	free(answers);
 	return rc;
 }
@@ -164,9 +275,10 @@ static int check_mode(struct ctl_job *job, struct ws_err *err)
 
 int ctl_pause(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
+	struct ctl_job *job = ctx;
 	(void)args;
 	const struct request r = { .what = PAUSE, .done = "paused" };
-	return check_mode(ctx, err) ? -1 : tell(ctx, &r, err);
+	return check_mode(job, err) ? -1 : tell(job, &r, err);
 }
 
 /* A vLLM with incomplete weights would end at the first prompt, so no option resumes it. */
@@ -175,16 +287,19 @@ static int check_vllm(struct ctl_job *job, const struct ws_journal_list *records
 {
 	const char *why = NULL;
 	bool any = false;
-	for (size_t i = 0; i < job->to.n; i++)
-		any |= record_of_mixture(records, job->to.urls[i], &why) != NULL;
+	for (size_t i = 0; i < job->to.n; i++) {
+		const struct record_at at = record_at(job, i);
+		any |= record_of_mixture(records, &at, &why) != NULL;
+	}
 	if (!any)
 		return 0;
-	if (ctl_ask(job, err))
+	if (!job->to.infos && ctl_ask(job, err))
 		return -1;
 	for (size_t i = 0; i < job->to.n; i++) {
 		const char *url = job->to.urls[i];
+		const struct record_at at = record_at(job, i);
 		if (ws_lineage_family(job->to.infos[i].lineage) != WS_FAMILY_VLLM ||
-		    !record_of_mixture(records, url, &why))
+		    !record_of_mixture(records, &at, &why))
 			continue;
 		ws_err_set(err, WS_EREFUSED, "%s: %s, and a vLLM would end at the first prompt",
 		           url, why);
@@ -200,9 +315,13 @@ static int check_whole(struct ctl_job *job, struct ws_err *err)
 	struct ws_journal_list records;
 	int rc = 0;
 	record_read(job, &records);
+	/* A record may name a server by another address, or be about an earlier start of it. */
+	if (records.n && !job->to.infos)
+		(void)ctl_ask(job, NULL);
 	for (size_t i = 0; !rc && !job->cfg->force && i < job->to.n; i++) {
 		const char *why = NULL, *url = job->to.urls[i];
-		if (!record_of_mixture(&records, url, &why))
+		const struct record_at at = record_at(job, i);
+		if (!record_of_mixture(&records, &at, &why))
 			continue;
 		rc = ws_err_set(err, WS_EREFUSED, "%s: %s, and would answer with them", url, why);
 		ws_err_hint(err, "push again, or run wsync-ctl repair --again; --force resumes it "
@@ -237,7 +356,7 @@ int ctl_set_version(struct ctl_job *job, const char *version, struct ws_err *err
 int ctl_destroy_group(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	const struct request r = { .what = LEAVE, .done = "left", .name = args->v[0] };
-	return tell(ctx, &r, err);
+	return ws_check_utf8(r.name, "group", err) || tell(ctx, &r, err) ? -1 : 0;
 }
 
 /* The request depends on the server's lineage, which is detected first. */

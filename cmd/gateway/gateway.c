@@ -9,6 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <time.h>
+#include <unistd.h>
 
 #define SYNC_KEYS                                                                                  \
 	"source", "lora", "weight_version", "pause_mode", "cache_invalidation_mode",               \
@@ -24,19 +27,22 @@ static const char *const remove_keys[] = { "host", "port", NULL };
 static const char *const sync_keys[] = { "pools", SYNC_KEYS, NULL };
 static const char *const quantization_keys[] = { "quantization", "skip_modules", NULL };
 
+enum { LITTLE = 16 << 10, MUCH = 256 << 10 }; /* a parsed body takes many times its size */
+
 static const struct route {
 	const char *name; /* the path without its first slash and without api/v1/ */
 	const char *method;
 	void (*run)(struct gateway_call *c);
 	const char *const *keys; /* of the body; NULL: the body is not read */
+	size_t most;             /* bytes of the body */
 } routes[] = {
-	{ "add_inference_endpoint", "POST", gateway_add, add_keys },
-	{ "list_inference_endpoints", "GET", gateway_list, NULL },
-	{ "remove_inference_endpoint", "POST", gateway_remove, remove_keys },
-	{ "sync_inference_weights", "POST", gateway_sync, sync_keys },
-	{ "set_sync_quantization", "POST", gateway_set_quantization, quantization_keys },
-	{ "metrics", "GET", gateway_metrics, NULL },
-	{ "health", "GET", NULL, NULL },
+	{ "add_inference_endpoint", "POST", gateway_add, add_keys, MUCH },
+	{ "list_inference_endpoints", "GET", gateway_list, NULL, 0 },
+	{ "remove_inference_endpoint", "POST", gateway_remove, remove_keys, LITTLE },
+	{ "sync_inference_weights", "POST", gateway_sync, sync_keys, MUCH },
+	{ "set_sync_quantization", "POST", gateway_set_quantization, quantization_keys, MUCH },
+	{ "metrics", "GET", gateway_metrics, NULL, 0 },
+	{ "health", "GET", NULL, NULL, 0 },
 };
 
 /* ---- answers ---- */
@@ -47,6 +53,7 @@ struct ws_jw gateway_begin(struct ws_serve_reply *rp, unsigned status)
 	ws_buf_reset(&rp->body);
 	rp->status = status;
 	rp->type = "application/json";
+	rp->retry_s = 0;
 	ws_jw_init(&w, &rp->body);
 	ws_jw_object(&w, NULL);
 	return w;
@@ -67,6 +74,17 @@ void gateway_refuse(struct gateway_call *c, unsigned status, const char *fmt, ..
 	vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
 	answer_detail(c->rp, status, text);
+}
+
+void gateway_refuse_busy(struct gateway_call *c, const char *text)
+{
+	answer_detail(c->rp, 503, text);
+	c->rp->retry_s = GATEWAY_RETRY_S;
+}
+
+const char *gateway_words(const struct gateway_call *c, const char *sentence)
+{
+	return sentence ? c->gateway->opts.words(sentence, c->rq->body, c->rq->body_len) : NULL;
 }
 
 /* [{"type", "loc": ["body", KEY], "msg"}], from "body.KEY: reason". */
@@ -105,10 +123,11 @@ unsigned gateway_status(const struct ws_err *err)
 
 void gateway_fail(struct gateway_call *c, const struct ws_err *err)
 {
+	const char *text = gateway_words(c, err->msg);
 	if (err->code == WS_EUSAGE && strncmp(err->msg, "body.", 5) == 0)
-		answer_invalid(c, err->msg);
+		answer_invalid(c, text);
 	else
-		answer_detail(c->rp, gateway_status(err), err->msg);
+		answer_detail(c->rp, gateway_status(err), text);
 }
 
 /* ---- members ---- */
@@ -197,14 +216,53 @@ static const struct route *find_route(const char *path)
 	return NULL;
 }
 
+static size_t body_most(void *ctx, const struct ws_serve_request *rq)
+{
+	const struct route *r = find_route(rq->path);
+	(void)ctx;
+	return r && r->most ? r->most : LITTLE;
+}
+
+/* A form of a web page has another type, and a script needs this server's consent for this one. */
+static bool is_json(const char *type)
+{
+	static const char json[] = "application/json";
+	const size_t n = sizeof json - 1;
+	return type && strncasecmp(type, json, n) == 0 &&
+	       (!type[n] || type[n + strspn(type + n, " \t")] == ';');
+}
+
+/* Returns 0, or a status with the reason. A client with the key is no web page, and may reach the
+ * gateway by a name that the gateway does not know: behind a proxy, or as a service of a cluster.
+ */
+static unsigned check_client(const struct ws_gateway *g, const struct ws_serve_request *rq,
+                             const char **why)
+{
+	const struct route *r = find_route(rq->path);
+	const bool health = r && !r->run; /* load balancers ask for it by any name */
+	const bool keyed = g->opts.api_key && ws_serve_has_key(rq, g->opts.api_key, true);
+	*why = "Host is not this gateway: use an IP address, localhost or the name of --listen "
+	       "with the gateway's port";
+	if (!keyed && !health && !gateway_is_own_host(g, rq->host))
+		return 403;
+	*why = "Origin is another host: web pages may not send requests here";
+	if (rq->origin && !gateway_is_own_origin(rq))
+		return 403;
+	*why = "Unauthorized";
+	if (g->opts.api_key && !keyed && !health)
+		return 401;
+	*why = "Content-Type is not application/json";
+	return r && strcmp(r->method, "POST") == 0 && strcmp(rq->method, "POST") == 0 &&
+	       !is_json(rq->content_type) ? 415 : 0;
+}
+
 static bool admit(void *ctx, const struct ws_serve_request *rq, struct ws_serve_reply *rp)
 {
-	const struct ws_gateway *g = ctx;
-	const struct route *r = find_route(rq->path);
-	if (!g->opts.api_key || (r && !r->run) || ws_serve_has_key(rq, g->opts.api_key, true))
-		return true;
-	answer_detail(rp, 401, "Unauthorized");
-	return false;
+	const char *why = NULL;
+	const unsigned status = check_client(ctx, rq, &why);
+	if (status)
+		answer_detail(rp, status, why);
+	return status == 0;
 }
 
 static void run(struct gateway_call *c, const struct route *r)
@@ -217,9 +275,11 @@ static void run(struct gateway_call *c, const struct route *r)
 	}
 	if (strcmp(r->method, "POST") == 0) {
 		const char *text = c->rq->body_len ? c->rq->body : "{}";
-		root = ws_json_parse(text, c->rq->body_len ? c->rq->body_len : 2, "body", &err);
+		root = ws_json_parse_most(text, c->rq->body_len ? c->rq->body_len : 2,
+		                          WS_JSON_SMALL, "body", &err);
 		if (!root || ws_json_type(root) != WS_JSON_OBJECT) {
-			gateway_refuse(c, 422, "%s", root ? "body: not an object" : err.msg);
+			gateway_refuse(c, 422, "%s", root ? "body: not an object" :
+			                                    gateway_words(c, err.msg));
 			ws_json_free(root);
 			return;
 		}
@@ -232,6 +292,36 @@ static void run(struct gateway_call *c, const struct route *r)
 	c->body = root;
 	r->run(c);
 	ws_json_free(root);
+}
+
+int gateway_wait(struct ws_gateway *g, ws_deadline until)
+{
+	const struct timespec t = { .tv_sec = until / WS_NS_PER_S, .tv_nsec = until % WS_NS_PER_S };
+	return pthread_cond_timedwait(&g->turn, &g->lock, &t);
+}
+
+/* Counts the requests that run; /health is always answered. Requests whose clients have left end
+ * soon, so one more waits a while. */
+static void run_one(struct gateway_call *c, const struct route *r)
+{
+	struct ws_gateway *g = c->gateway;
+	const ws_deadline until = ws_deadline_in(GATEWAY_PATIENCE_NS);
+	int rc = 0;
+	pthread_mutex_lock(&g->lock);
+	while (r->run && g->n_running >= GATEWAY_RUNNING && rc == 0)
+		rc = gateway_wait(g, until);
+	const bool busy = rc != 0;
+	g->n_running += !busy;
+	pthread_mutex_unlock(&g->lock);
+	if (busy) {
+		gateway_refuse_busy(c, "Too many requests are being answered");
+		return;
+	}
+	run(c, r);
+	pthread_mutex_lock(&g->lock);
+	if (g->n_running-- == GATEWAY_RUNNING)
+		pthread_cond_broadcast(&g->turn);
+	pthread_mutex_unlock(&g->lock);
 }
 
 static void handle(void *ctx, const struct ws_serve_request *rq, struct ws_serve_reply *rp)
@@ -248,7 +338,7 @@ static void handle(void *ctx, const struct ws_serve_request *rq, struct ws_serve
 		answer_detail(rp, 405, "Method Not Allowed");
 		rp->allow = r->method;
 	} else {
-		run(&c, r);
+		run_one(&c, r);
 	}
 	char path[80];
 	ws_printable(path, sizeof path, rq->path, strlen(rq->path));
@@ -258,19 +348,22 @@ static void handle(void *ctx, const struct ws_serve_request *rq, struct ws_serve
 
 /* ---- life ---- */
 
-static bool is_loopback(const char *host)
+static int refuse_open(const struct ws_gateway *g, struct ws_err *err)
 {
-	return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
-	       strcmp(host, "localhost") == 0;
+	ws_err_set(err, WS_EUSAGE,
+	           "listen '%s': other machines can reach this address, and without a key anyone "
+	           "there could push any checkpoint to any host", g->opts.listen);
+	return ws_err_hint(err, "require a key with --require-key-file, or listen on 127.0.0.1");
 }
 
-static void warn_when_open(const struct ws_gateway *g)
+/* Waits end by a clock that nobody sets. */
+static void init_turn(pthread_cond_t *turn)
 {
-	if (!g->opts.api_key && !is_loopback(g->host))
-		g->opts.warn(
-			g->opts.ctx,
-			"anyone who reaches this address can push any checkpoint to any host: "
-			"require a key with --require-key-file");
+	pthread_condattr_t a;
+	pthread_condattr_init(&a);
+	pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+	pthread_cond_init(turn, &a);
+	pthread_condattr_destroy(&a);
 }
 
 /* Reports options that would make every push fail at the start, not at each request. */
@@ -287,22 +380,27 @@ static int try_push(const struct ws_push_opts *opts, struct ws_err *err)
 int ws_gateway_start(const struct ws_gateway_opts *opts, struct ws_gateway **out,
                      struct ws_err *err)
 {
-	if (try_push(&opts->push, err))
+	if (gateway_check_hosts(opts, err) || try_push(&opts->push, err))
 		return -1;
 	struct ws_gateway *g = calloc(1, sizeof *g);
 	if (!g)
 		return ws_oom(err);
 	g->opts = *opts;
 	pthread_mutex_init(&g->lock, NULL);
-	pthread_cond_init(&g->turn, NULL);
-	const struct ws_serve_handler handler = { .ctx = g, .admit = admit, .handle = handle };
+	init_turn(&g->turn);
+	const struct ws_serve_handler handler = { .ctx = g, .admit = admit, .handle = handle,
+		                                  .body_most = body_most };
 	int fd = -1;
 	if (ws_metrics_open(&g->metrics, err) || ws_cancel_init(&g->stop, err) ||
 	    ws_serve_parse_listen(opts->listen, g->host, &g->port,
 	                          err) ||
-	    (fd = ws_serve_listen(g->host, &g->port, g->url, err)) < 0)
+	    (fd = ws_serve_listen(g->host, &g->port, opts->cancel, g->url, err)) < 0)
 		goto fail;
-	warn_when_open(g);
+	if (!opts->api_key && !ws_serve_is_loopback(fd)) {
+		close(fd);
+		refuse_open(g, err);
+		goto fail;
+	}
 	if (ws_serve_http_open(&handler, fd, &g->http, err)) /* takes fd */
 		goto fail;
 	*out = g;

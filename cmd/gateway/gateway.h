@@ -30,18 +30,22 @@ struct ws_gateway_opts {
 	/* Directories that the sources of requests must be in, links resolved; none: anywhere. */
 	const char *const *roots;
 	size_t n_roots;
-	const char *const *hosts;  /* globs of hosts that may be registered; none: any */
+	/* Globs of hosts that may be registered and asked; none: any, but not with an API key of
+	 * the endpoints. */
+	const char *const *hosts;
 	size_t n_hosts;
 	/* Defaults for keys that a request omits; endpoints are ignored. The sink receives the
 	 * events of each push, one push at a time, from threads of the gateway; the last is
 	 * WS_EV_RESULT. */
 	struct ws_push_opts push;
 	const struct ws_log *log;
-	void (*warn)(void *ctx, const char *text);
-	void *ctx;
+	const struct ws_cancel *cancel; /* ends the look-up of the name in `listen` */
 	/* Called with the body of a request when its push begins, and with "" when the push has
 	 * ended: events between them may quote the body. */
 	void (*reads)(const char *body, size_t n);
+	/* Writes options for the fields in a sentence of the library, unless the body has them.
+	 * The result lasts for a few calls by the thread. */
+	const char *(*words)(const char *sentence, const char *body, size_t n);
 };
 
 struct ws_gateway; /* opaque */

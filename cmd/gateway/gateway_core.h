@@ -2,6 +2,8 @@
 /* gateway_core.h - shared by the files of the gateway.
  *
  *   gateway.c            start and stop, routes, replies
+ *   gateway_hosts.c      hosts that requests may name
+ *   gateway_sources.c    files that requests may name
  *   gateway_endpoints.c  adds, lists and removes endpoints
  *   gateway_sync.c       runs the push that a request describes
  *   gateway_metrics.c    metrics of pushes
@@ -18,6 +20,12 @@
 #include <pthread.h>
 
 enum { GATEWAY_SKIPS = 256, GATEWAY_PATHS = 64 };
+/* Requests that run at once, so that connections remain for others (serve_accept.h); syncs of them
+ * that wait for their turn; when the client of one more may try again. */
+enum { GATEWAY_RUNNING = 128, GATEWAY_WAITING = 64, GATEWAY_RETRY_S = 30 };
+#define GATEWAY_PATIENCE_NS (10 * WS_NS_PER_S) /* of one more request */
+
+struct gateway_turn; /* gateway_sync.c */
 
 /* The quantization of sent weights. Strings are owned. */
 struct gateway_quant {
@@ -35,9 +43,9 @@ struct ws_gateway {
 	struct ws_serve_http *http;
 	struct ws_cancel stop;
 	pthread_mutex_t lock;         /* guards all below */
-	pthread_cond_t turn;          /* a push has ended */
-	/* pushes requested and ended; one runs at a time, in the order of the requests */
-	uint64_t n_asked, n_ended;
+	pthread_cond_t turn;          /* turns or n_running has changed */
+	struct gateway_turn *turns;   /* syncs in the order of their requests; the first one runs */
+	unsigned n_running;           /* requests */
 	struct gateway_quant quant;   /* for syncs without quantization */
 	struct ws_metrics *metrics;
 };
@@ -57,6 +65,12 @@ void gateway_refuse(struct gateway_call *c, unsigned status, const char *fmt, ..
 /* Answers an error by its code: 422 for fields (WS_EUSAGE of serve_http.h), 504 for deadlines, 400
  * for errors that the caller can correct, 500 for the rest. */
 void gateway_fail(struct gateway_call *c, const struct ws_err *err);
+/* Waits for a change of turns or n_running, with the lock held. ETIMEDOUT at the deadline. */
+int gateway_wait(struct ws_gateway *g, ws_deadline until);
+/* 503 with Retry-After. */
+void gateway_refuse_busy(struct gateway_call *c, const char *text);
+/* The library's sentence with options for its fields, for the answer. NULL is fine. */
+const char *gateway_words(const struct gateway_call *c, const char *sentence);
 unsigned gateway_status(const struct ws_err *err);
 static inline ws_deadline gateway_until(void)
 {
@@ -74,6 +88,19 @@ int gateway_texts(const struct ws_json *body, const char *key, const char **out,
 /* Refuses keys that are not known (WS_EINPUT), and lists those that are; known ends with NULL. */
 int gateway_check_keys(const struct ws_json *object, const char *where, const char *const *known,
                        struct ws_err *err);
+
+/* Is this Host (NULL: none) the gateway's, with its port or none: an address, localhost, or the
+ * name of --listen? Is Origin, which the request has, its Host? */
+bool gateway_is_own_host(const struct ws_gateway *g, const char *host);
+bool gateway_is_own_origin(const struct ws_serve_request *rq);
+/* May the endpoint be registered, asked and given the API key? */
+bool gateway_permits(const struct ws_gateway *g, const char *url);
+/* Refuses patterns that match nothing, and an API key without a pattern (WS_EUSAGE). */
+int gateway_check_hosts(const struct ws_gateway_opts *o, struct ws_err *err);
+
+/* Replaces *path by what it resolves to, or refuses it (WS_EINPUT). The caller frees *owned. */
+int gateway_find_source(const struct ws_gateway *g, const char **path, char **owned,
+                        struct ws_err *err);
 
 void gateway_add(struct gateway_call *c);
 void gateway_list(struct gateway_call *c);

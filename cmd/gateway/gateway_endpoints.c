@@ -98,14 +98,6 @@ static int make_url(const char *host, int64_t port, char *url, struct ws_err *er
 	return ws_endpoint_normalize(text, url, WS_URL_MAX, err);
 }
 
-static bool is_permitted(const struct ws_gateway *g, const char *host)
-{
-	for (size_t i = 0; i < g->opts.n_hosts; i++)
-		if (ws_glob_match(g->opts.hosts[i], host))
-			return true;
-	return g->opts.n_hosts == 0;
-}
-
 static int take_request(struct gateway_call *c, struct adding *a, struct ws_err *err)
 {
 	const char *host = "", *pool = WS_POOL_DEFAULT;
@@ -126,6 +118,11 @@ static int take_request(struct gateway_call *c, struct adding *a, struct ws_err 
 	return ws_endpoint_host_port(a->url, a->entry.host, &a->entry.port, err);
 }
 
+static bool may_ask(const void *gateway, const struct ws_registry_entry *e)
+{
+	return gateway_permits(gateway, e->url);
+}
+
 static int ask(struct gateway_call *c, struct adding *a, struct ws_err *err)
 {
 	struct ws_gateway *g = c->gateway;
@@ -135,7 +132,9 @@ static int ask(struct gateway_call *c, struct adding *a, struct ws_err *err)
 	if (open_client(g, &http, err))
 		return -1;
 	const struct ws_call to = { http, urls, 1, gateway_until(), &g->stop, NULL };
-	const int rc = ws_endpoint_probe_all(&to, &a->info, &answer, err);
+	int rc = ws_endpoint_probe_all(&to, &a->info, &answer, err);
+	if (rc == 0)
+		rc = ws_registry_check_instances(g->opts.registry, &to, &a->info, may_ask, g, err);
 	ws_client_close(http);
 	if (rc)
 		return -1;
@@ -164,7 +163,7 @@ static int check_others(struct gateway_call *c, const struct adding *a, struct w
 	if (ws_registry_load(c->gateway->opts.registry, &r, err))
 		return -1;
 	const struct ws_registry_entry *other = differs(&r, a);
-	const bool twice = ws_registry_find(&r, a->entry.host, a->entry.port);
+	const bool twice = ws_registry_find(&r, a->url);
 	if (twice)
 		snprintf(text, sizeof text, "Endpoint %s:%u is already registered", a->entry.host,
 		         (unsigned)a->entry.port);
@@ -208,7 +207,7 @@ void gateway_add(struct gateway_call *c)
 		gateway_fail(c, &err);
 		return;
 	}
-	if (!is_permitted(c->gateway, a.entry.host)) {
+	if (!gateway_permits(c->gateway, a.url)) {
 		gateway_refuse(c, 400, "host '%s' may not be registered here (--allow-host)",
 		               a.entry.host);
 		return;
@@ -221,7 +220,7 @@ void gateway_add(struct gateway_call *c)
 		return;
 	}
 	if (ask(c, &a, &err)) {
-		answer_no(c, err.msg);
+		answer_no(c, gateway_words(c, err.msg));
 		return;
 	}
 	const int again = check_others(c, &a, &err);
@@ -238,6 +237,7 @@ void gateway_add(struct gateway_call *c)
 
 /* ---- list ---- */
 
+/* An endpoint that --allow-host does not allow is not asked: it would receive the API key. */
 static void ask_health(struct gateway_call *c, const struct ws_registry *r, bool *healthy)
 {
 	struct ws_gateway *g = c->gateway;
@@ -245,14 +245,17 @@ static void ask_health(struct gateway_call *c, const struct ws_registry *r, bool
 	struct ws_endpoint_answer *answers = calloc(r->n + 1, sizeof *answers);
 	struct ws_http *http = NULL;
 	struct ws_err err = WS_ERR_INIT;
+	size_t n = 0;
 	for (size_t i = 0; urls && i < r->n; i++)
-		urls[i] = r->items[i].url;
-	if (r->n && urls && answers && open_client(g, &http, &err) == 0) {
-		const struct ws_call to = { http, urls, r->n, ws_deadline_in(5 * WS_NS_PER_S),
+		if (gateway_permits(g, r->items[i].url))
+			urls[n++] = r->items[i].url;
+	if (n && urls && answers && open_client(g, &http, &err) == 0) {
+		const struct ws_call to = { http, urls, n, ws_deadline_in(5 * WS_NS_PER_S),
 			                    &g->stop, NULL };
 		ws_endpoint_health(&to, answers, &err);
-		for (size_t i = 0; i < r->n; i++)
-			healthy[i] = answers[i].err.code == WS_OK;
+		for (size_t i = 0, k = 0; i < r->n; i++)
+			if (k < n && urls[k] == r->items[i].url)
+				healthy[i] = answers[k++].err.code == WS_OK;
 	}
 	ws_client_close(http);
 	free(urls);
@@ -302,7 +305,8 @@ void gateway_remove(struct gateway_call *c)
 		gateway_fail(c, &err);
 		return;
 	}
-	snprintf(text, sizeof text, rc ? "%.900s" : "Endpoint %.900s removed", rc ? err.msg : url);
+	snprintf(text, sizeof text, rc ? "%.900s" : "Endpoint %.900s removed",
+	         rc ? gateway_words(c, err.msg) : url);
 	struct ws_jw w = begin(c, rc == 0, text);
 	ws_jw_end_object(&w);
 }

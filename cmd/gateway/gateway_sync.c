@@ -9,7 +9,6 @@
  * none of these keys uses the gateway's options. */
 #include "gateway_core.h"
 
-#include "wsync/tool/memory.h"
 #include "wsync/tool/str.h"
 
 #include <limits.h>
@@ -21,6 +20,7 @@ struct sync {
 	struct gateway_call *call;
 	const char *paths[GATEWAY_PATHS], *adapters[GATEWAY_PATHS], *pools[GATEWAY_PATHS];
 	size_t n_paths, n_adapters, n_pools;
+	char *resolved[2 * GATEWAY_PATHS]; /* of paths and adapters, owned */
 	/* the URL of the one endpoint to push to; NULL: those of the pools */
 	const char *only;
 	const char *mode;          /* of cache invalidation */
@@ -127,39 +127,22 @@ static int take_request(struct sync *s, struct ws_err *err)
 
 /* ---- sources ---- */
 
-static bool lies_in(const char *path, const char *root)
+static void free_resolved(struct sync *s)
 {
-	const size_t n = strlen(root);
-	return strncmp(path, root, n) == 0 &&
-	       (path[n] == 0 || path[n] == '/' || (n && root[n - 1] == '/'));
-}
-
-/* The source must be below an allowed directory; for GPU memory its manifest. */
-static int check_root(const struct ws_gateway *g, const char *path, struct ws_err *err)
-{
-	const char *manifest = ws_memory_path(path);
-	char *real = realpath(manifest ? manifest : path, NULL);
-	bool good = false;
-	for (size_t i = 0; real && !good && i < g->opts.n_roots; i++) {
-		char *root = realpath(g->opts.roots[i], NULL);
-		good = root && lies_in(real, root);
-		free(root);
+	for (size_t i = 0; i < 2 * GATEWAY_PATHS; i++) {
+		free(s->resolved[i]);
+		s->resolved[i] = NULL;
 	}
-	free(real);
-	/* The message does not reveal whether the path exists elsewhere. */
-	return good ? 0 :
-	              ws_err_set(err, WS_EINPUT,
-	                         "source '%.300s': not below a directory that sources may "
-	                         "come from",
-	                         path);
 }
 
 static int find_sources(struct sync *s, struct ws_err *err)
 {
 	const struct ws_gateway *g = s->call->gateway;
-	for (size_t i = 0; g->opts.n_roots && i < s->n_paths + s->n_adapters; i++)
-		if (check_root(g, i < s->n_paths ? s->paths[i] : s->adapters[i - s->n_paths], err))
+	for (size_t i = 0; g->opts.n_roots && i < s->n_paths + s->n_adapters; i++) {
+		const char **path = i < s->n_paths ? &s->paths[i] : &s->adapters[i - s->n_paths];
+		if (gateway_find_source(g, path, &s->resolved[i], err))
 			return -1;
+	}
 	for (size_t i = 0; s->n_paths == 0 && i < g->opts.n_sources && i < GATEWAY_PATHS; i++)
 		s->paths[i] = g->opts.sources[i];
 	if (s->n_paths == 0)
@@ -217,9 +200,16 @@ static int find_endpoints(struct sync *s, struct ws_err *err)
 	s->urls = calloc(s->registry.n + 1, sizeof *s->urls);
 	if (!s->urls)
 		return ws_oom(err);
-	for (size_t i = 0; i < s->registry.n; i++)
-		if (is_wanted(s, &s->registry.items[i]))
-			s->urls[s->n_urls++] = s->registry.items[i].url;
+	for (size_t i = 0; i < s->registry.n; i++) {
+		const char *url = s->registry.items[i].url;
+		if (!is_wanted(s, &s->registry.items[i]))
+			continue;
+		if (!gateway_permits(s->call->gateway, url))
+			return ws_err_set(err, WS_EINPUT,
+			                  "%s is registered, but its host is not allowed here "
+			                  "(--allow-host)", url);
+		s->urls[s->n_urls++] = url;
+	}
 	if (s->registry.n && check_pools(s, err))
 		return -1;
 	if (s->n_urls)
@@ -277,7 +267,7 @@ static void take_event(void *ctx, const struct ws_event *ev)
 	struct sync *s = ctx;
 	const struct ws_sink *sink = &s->call->gateway->opts.push.sink;
 	if (ev->type == WS_EV_WARNING) {
-		ws_buf_puts(&s->warnings, ev->warning.message);
+		ws_buf_puts(&s->warnings, gateway_words(s->call, ev->warning.message));
 		ws_buf_putc(&s->warnings, '\n');
 	}
 	gateway_hear(s->call->gateway, ev);
@@ -296,7 +286,7 @@ static void put_times(struct ws_jw *w, const struct ws_ev_end *end)
 	ws_jw_end_object(w);
 }
 
-static void put_endpoints(struct ws_jw *w, const struct ws_ev_end *end)
+static void put_endpoints(const struct sync *s, struct ws_jw *w, const struct ws_ev_end *end)
 {
 	ws_jw_array(w, "endpoints_synced");
 	for (size_t i = 0; i < end->n_endpoints; i++) {
@@ -308,7 +298,7 @@ static void put_endpoints(struct ws_jw *w, const struct ws_ev_end *end)
 		ws_jw_str(w, "host", host);
 		ws_jw_uint(w, "port", port);
 		ws_jw_bool(w, "success", e->ok);
-		ws_jw_str(w, "message", e->message);
+		ws_jw_str(w, "message", gateway_words(s->call, e->message));
 		ws_jw_str(w, "state", ws_endpoint_state_name(e->state));
 		ws_jw_bool(w, "paused", e->paused);
 		ws_jw_bool(w, "unflushed", e->unflushed);
@@ -317,13 +307,13 @@ static void put_endpoints(struct ws_jw *w, const struct ws_ev_end *end)
 	ws_jw_end_array(w);
 }
 
-static void put_error(struct ws_jw *w, const struct ws_err *err)
+static void put_error(const struct sync *s, struct ws_jw *w, const struct ws_err *err)
 {
-	ws_jw_str(w, "detail", err->msg);
+	ws_jw_str(w, "detail", gateway_words(s->call, err->msg));
 	ws_jw_object(w, "error");
 	ws_jw_str(w, "code", ws_code_name(err->code));
-	ws_jw_str(w, "message", err->msg);
-	ws_jw_str(w, "hint", err->hint);
+	ws_jw_str(w, "message", gateway_words(s->call, err->msg));
+	ws_jw_str(w, "hint", gateway_words(s->call, err->hint));
 	ws_jw_str(w, "endpoint", err->endpoint);
 	ws_jw_str(w, "phase", err->phase);
 	ws_jw_end_object(w);
@@ -348,7 +338,7 @@ static void answer(struct sync *s, const struct ws_ev_end *end, const struct ws_
 	         end->n_endpoints);
 	struct ws_jw w = gateway_begin(s->call->rp, err ? gateway_status(err) : 200);
 	ws_jw_bool(&w, "success", !err);
-	ws_jw_str(&w, "message", err ? err->msg : text);
+	ws_jw_str(&w, "message", err ? gateway_words(s->call, err->msg) : text);
 	put_times(&w, end);
 	ws_jw_array(&w, "p2p_rank_summaries");
 	ws_jw_end_array(&w);
@@ -357,10 +347,10 @@ static void answer(struct sync *s, const struct ws_ev_end *end, const struct ws_
 	ws_jw_str(&w, "pause_mode", ws_pause_mode_name(s->push.pause));
 	gateway_quant_write(&s->quant, &w, "quantization");
 	ws_jw_str(&w, "weight_version", end->weight_version);
-	put_endpoints(&w, end);
+	put_endpoints(s, &w, end);
 	put_warnings(&w, &s->warnings);
 	if (err)
-		put_error(&w, err);
+		put_error(s, &w, err);
 	ws_jw_end_object(&w);
 }
 
@@ -387,40 +377,108 @@ static int run(struct sync *s, struct ws_err *err)
 
 /* ---- turns ---- */
 
-static void take_turn(struct ws_gateway *g)
+struct gateway_turn {
+	struct gateway_turn *next;
+	const struct ws_serve_request *rq;
+	bool removed; /* from the queue: its client has left */
+};
+
+/* Removes those that wait and whose clients have left; not the first, which runs. Returns how many
+ * remain. */
+static int count_turns(struct ws_gateway *g)
 {
-	pthread_mutex_lock(&g->lock);
-	const uint64_t mine = g->n_asked++;
-	if (mine > g->n_ended)
-		ws_log(g->opts.log, 1, "sync: waits for %llu before it",
-		       (unsigned long long)(mine - g->n_ended));
-	while (mine > g->n_ended)
-		pthread_cond_wait(&g->turn, &g->lock);
-	pthread_mutex_unlock(&g->lock);
-	ws_log(g->opts.log, 1, "sync: begins");
+	struct gateway_turn **at = &g->turns;
+	int n = 0;
+	while (*at) {
+		struct gateway_turn *t = *at;
+		t->removed = n && t->rq->left(t->rq->query_ctx);
+		if (t->removed)
+			*at = t->next;
+		else
+			at = &t->next;
+		n += !t->removed;
+	}
+	return n;
 }
 
-static void end_turn(struct ws_gateway *g)
+/* Appends t and returns how many are before it; -1: too many. */
+static int queue(struct ws_gateway *g, struct gateway_turn *t)
 {
-	pthread_mutex_lock(&g->lock);
-	g->n_ended++;
+	struct gateway_turn **at = &g->turns;
+	const int n = count_turns(g);
 	pthread_cond_broadcast(&g->turn);
+	if (n > GATEWAY_WAITING)
+		return -1;
+	while (*at)
+		at = &(*at)->next;
+	*at = t;
+	return n;
+}
+
+static void remove_turn(struct ws_gateway *g, struct gateway_turn *t)
+{
+	struct gateway_turn **at = &g->turns;
+	while (*at && *at != t)
+		at = &(*at)->next;
+	if (*at)
+		*at = t->next;
+	pthread_cond_broadcast(&g->turn);
+}
+
+/* Waits until t is the first. Returns false when its client has left or the gateway stops. A sync
+ * that need not wait begins for a client that has left too. */
+static bool await_turn(struct ws_gateway *g, const struct gateway_turn *t)
+{
+	bool waits = false;
+	while (g->turns != t && !t->removed && !ws_cancelled(&g->stop)) {
+		waits = true;
+		if (gateway_wait(g, ws_deadline_in(WS_NS_PER_S)))
+			count_turns(g);
+	}
+	return g->turns == t && !(waits && t->rq->left(t->rq->query_ctx));
+}
+
+static int take_turn(struct gateway_call *c, struct gateway_turn *t, struct ws_err *err)
+{
+	struct ws_gateway *g = c->gateway;
+	pthread_mutex_lock(&g->lock);
+	const int before = queue(g, t);
+	if (before > 0)
+		ws_log(g->opts.log, 1, "sync: waits for %d before it", before);
+	const bool mine = before >= 0 && await_turn(g, t);
+	if (before >= 0 && !mine)
+		remove_turn(g, t);
+	pthread_mutex_unlock(&g->lock);
+	ws_log(g->opts.log, 1, mine ? "sync: begins" : before < 0 ? "sync: too many wait" :
+	       "sync: its client has left");
+	if (mine)
+		return 0;
+	gateway_refuse_busy(c, before < 0 ? "Too many syncs wait for their turn" :
+	                                    "The sync has not begun");
+	return ws_err_set(err, WS_ETIMEOUT, "too many syncs wait for their turn");
+}
+
+static void end_turn(struct ws_gateway *g, struct gateway_turn *t)
+{
+	pthread_mutex_lock(&g->lock);
+	remove_turn(g, t);
 	pthread_mutex_unlock(&g->lock);
 }
 
-/* Pushes to the endpoints that are registered when the turn comes. The search before the turn only
- * rejects a wrong request early. */
+/* Pushes the sources and to the endpoints that are allowed and registered when the turn comes. The
+ * search before the turn only rejects a wrong request early. */
 static int run_in_turn(struct sync *s, struct ws_err *err)
 {
-	if (take_request(s, err) || find_sources(s, err) || find_endpoints(s, err))
+	struct gateway_turn turn = { .rq = s->call->rq };
+	if (take_request(s, err) || find_sources(s, err) || find_endpoints(s, err) ||
+	    take_turn(s->call, &turn, err))
 		return -1;
-	take_turn(s->call->gateway);
 	int rc = find_endpoints(s, err) || find_quant(s, err) ? -1 : 0;
 	if (rc == 0) {
 		set_up_push(s);
 		rc = run(s, err);
 	}
-	end_turn(s->call->gateway);
+	end_turn(s->call->gateway, &turn);
 	return rc;
 }
 
@@ -441,10 +499,11 @@ bool gateway_push(struct gateway_call *c, const char *only, struct ws_buf *messa
 	if (rc && c->rp->body.len == 0) /* the push did not begin */
 		gateway_fail(c, &err);
 	if (message)
-		ws_buf_puts(message, rc ? err.msg : "weights are synchronized");
+		ws_buf_puts(message, rc ? gateway_words(c, err.msg) : "weights are synchronized");
 	gateway_quant_free(&s->quant);
 	ws_registry_free(&s->registry);
 	ws_buf_free(&s->warnings);
+	free_resolved(s);
 	free(s->urls);
 	free(s);
 	return rc == 0;

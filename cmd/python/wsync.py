@@ -40,7 +40,12 @@ class Error(Exception):
         self.phase, self.endpoint, self.end = phase, endpoint, end
 
     def __str__(self) -> str:
-        return self.message + (f"\nhint: {self.hint}" if self.hint else "")
+        return _shown(self.message) + (f"\nhint: {_shown(self.hint)}" if self.hint else "")
+
+
+def _shown(text: str) -> str:
+    """For a terminal: a server may have chosen words of it."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def push(source: Source, endpoints: Optional[Sequence[str]] = None, *, on_event: OnEvent = None,
@@ -48,7 +53,8 @@ def push(source: Source, endpoints: Optional[Sequence[str]] = None, *, on_event:
     """Pushes a checkpoint, several that are one, or a dict of tensors, as wsync-push does.
 
     endpoints are URLs; None: the registered ones. The tensors are all on GPUs, and read there, or
-    all in the host's memory, and copied once. A head that config says is tied is not sent again.
+    all in the host's memory, and copied once. A head that config says is tied is not sent again,
+    except of a mixture of experts: servers may keep a head of its own.
     """
     return _with_source("wsync-push", [], source, endpoints, on_event, options)
 

@@ -59,13 +59,17 @@ def _plain(name, t):
 
 
 def _without_ties(tensors, config):
-    """Without a head that is the embedding, if the model's config.json says that servers tie it."""
+    """Without a head that is the embedding, if the model's config.json says that servers tie it.
+
+    Servers of mixtures of experts do not all read that, and some keep a head of their own.
+    """
     try:
         path = os.fspath(config)
         with open(os.path.join(path, "config.json") if os.path.isdir(path) else path,
                   encoding="utf-8") as f:
             c = json.load(f)
-        if {**c, **(c.get("text_config") or {})}.get("tie_word_embeddings") is not True:
+        c = {**c, **(c.get("text_config") or {})}
+        if c.get("tie_word_embeddings") is not True or any("experts" in key for key in c):
             return tensors
     except (OSError, TypeError, ValueError):  # none is given, or the program will say it
         return tensors

@@ -42,7 +42,8 @@ static void print_flag(struct ui *ui, const struct ws_flag *f)
 	if (ui->json || ui->quiet || f->verdict == WS_FLAG_EQUAL)
 		return;
 	ui_head(ui, ui_severity(f->severity), ws_severity_name(f->severity));
-	printf("%-9s %s: %s\n", ws_flag_verdict_name(f->verdict), ui_text(f->key), f->reason);
+	printf("%-9s %s: %s\n", ws_flag_verdict_name(f->verdict), ui_text(f->key),
+	       ui_text(f->reason));
 }
 
 static void print_sum(struct ui *ui, const char *url, const struct ws_flags_report *r)

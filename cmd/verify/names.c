@@ -105,7 +105,6 @@ static int check(struct verify_job *job, const struct against *a, const struct w
 {
 	const struct verify_config *cfg = job->cfg;
 	const ws_deadline until = ws_deadline_in(verify_timeout(cfg));
-	const bool whole = !cfg->transforming.include.n && !cfg->transforming.exclude.n;
 	const struct ws_name_check_run_opts opts = {
 		.input = in,
 		.plan = plan,
@@ -113,12 +112,12 @@ static int check(struct verify_job *job, const struct against *a, const struct w
 		.cancel = &run_cancel,
 		TRANSFORMING_CHOICE(&cfg->transforming),
 	};
-	if (a->to.http && whole &&
+	if (a->to.http &&
 	    ws_name_check_measure(a->to.http, in, a->targets, a->n, until, &run_cancel, err))
 		return -1;
 	if (ws_name_check_run_all(&opts, a->targets, a->n, &job->ui->sink, sum, err))
 		return -1;
-	return sum->checked ? 0 : refuse_unchecked(sum, err);
+	return 0;
 }
 
 static int open_input(struct verify_job *job, const struct opt_args *args, const struct against *a,
@@ -146,8 +145,10 @@ int verify_names(void *ctx, const struct opt_args *args, struct ws_err *err)
 		rc = make_plan(job->cfg, &in, &plan, err);
 	if (!rc)
 		rc = check(job, &a, &in, plan, &sum, err) || verify_replicas(job, &in, err) ||
-		     ws_catalog_check(in.catalog, err) ? -1 : 0;
+		     ws_catalog_check(in.catalog, err) ||
+		     (!sum.checked && refuse_unchecked(&sum, err)) ? -1 : 0;
 	struct ws_jw *w = ui_end_open(job->ui, err);
+	ui_json_left_out(w, &sum.found);
 	ui_json_name_check(w, &sum);
 	ui_line_end(job->ui);
 	ws_plan_free(plan);

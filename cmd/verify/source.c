@@ -12,7 +12,7 @@ static void warn_unused(const struct verify_job *job, const struct ws_catalog *i
 	size_t next = 0;
 	const char *unused;
 	while ((unused = ws_plan_unused(items, exclude->items, exclude->n, &next)))
-		ui_warn(job->ui, NULL, "--exclude %.200s matches no tensor", unused);
+		ui_warn(job->ui, NULL, "--exclude %.200s matches no tensor of the source", unused);
 }
 
 int64_t verify_timeout(const struct verify_config *cfg)

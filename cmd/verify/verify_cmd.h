@@ -31,6 +31,8 @@ struct verify_config {
 	const char *prompts_file, *save; /* NULL: none */
 	uint64_t max_new_tokens, parallel;
 	bool flush_first;
+	const char *between;             /* caches; NULL: not given */
+	uint64_t tokens;
 	struct pushing pushing;          /* with twice and reset */
 	int64_t timeout_ns;              /* 0: not given */
 };
@@ -47,6 +49,7 @@ int verify_scales(void *ctx, const struct opt_args *args, struct ws_err *err);
 int verify_flags(void *ctx, const struct opt_args *args, struct ws_err *err);
 int verify_routing(void *ctx, const struct opt_args *args, struct ws_err *err);
 int verify_logprobs(void *ctx, const struct opt_args *args, struct ws_err *err);
+int verify_caches(void *ctx, const struct opt_args *args, struct ws_err *err);
 /* Opens the source as a push would send it, and warns of each --exclude that matches nothing.
  * fallback: a config for a source without one; NULL. */
 int verify_open_source(const struct verify_job *job, const struct opt_args *args,

@@ -81,11 +81,15 @@ static const char *answer_of(const struct ws_verify_result *r)
 static const char *describe(const struct ws_verify_result *r, char *dst, size_t n)
 {
 	char ranks[48] = "";
+	int used;
 	if (r->ranks)
 		snprintf(ranks, sizeof ranks, " of %u rank%s", r->ranks, r->ranks == 1 ? "" : "s");
 	switch (r->means) {
 	case WS_MEANS_CHECKSUMS:
-		snprintf(dst, n, "%zu checksums%s are those of the source", r->equal, ranks);
+		used = snprintf(dst, n, "%zu checksums%s are those of the source", r->equal, ranks);
+		if (r->not_sent && used > 0 && (size_t)used < n)
+			snprintf(dst + used, n - (size_t)used, "; %zu were left out and are not "
+			         "covered", r->not_sent);
 		break;
 	case WS_MEANS_PROOF:
 		ui_proof(dst, n, &r->proof);
@@ -139,6 +143,7 @@ static void put_counts(struct ws_jw *w, const struct ws_verify_result *r)
 	ws_jw_uint(w, "different", r->different);
 	ws_jw_uint(w, "missing", r->missing);
 	ws_jw_uint(w, "unexpected", r->unexpected);
+	ws_jw_uint(w, "not_sent", r->not_sent);
 	ws_jw_uint(w, "drafts", r->drafts);
 	ws_jw_uint(w, "unanswered", r->unanswered);
 	ws_jw_uint(w, "incomparable", r->incomparable);
@@ -168,6 +173,7 @@ static void put_end(struct ui *ui, const struct ws_verify_result *results, size_
 		sum.different += results[i].different;
 		sum.missing += results[i].missing;
 		sum.unexpected += results[i].unexpected;
+		sum.not_sent += results[i].not_sent;
 		sum.drafts += results[i].drafts;
 		sum.unanswered += results[i].unanswered;
 		sum.incomparable += results[i].incomparable;

@@ -38,6 +38,11 @@ int ws_endpoint_host_port(const char *url, char *host, uint16_t *port, struct ws
  * and ::1 are one host, 127.0.0.2 is another. Resolves no names. Push records are matched with
  * this function. false for invalid URLs. */
 bool ws_endpoint_same(const char *a, const char *b);
+/* An endpoint must not get two requests at a time. Compares as ws_endpoint_same: behind one host
+ * and port, each path is an endpoint. WS_EUSAGE names the first URL that repeats an earlier one, so
+ * far; *first and *again are their positions, n if there is none. */
+int ws_endpoint_find_twice(const char *const *urls, size_t n, size_t *first, size_t *again,
+                           struct ws_err *err);
 
 /* ---- connections ---- */
 
@@ -46,7 +51,9 @@ struct ws_http; /* kept-alive connections to any number of endpoints; belongs to
 #define WS_ENDPOINT_CONNECT_NS (10 * WS_NS_PER_S)
 
 struct ws_client_opts {
-	const char *api_key;      /* sent as "Authorization: Bearer ..."; NULL: none; copied */
+	/* sent as "Authorization: Bearer ..."; "KEY\nADMIN_KEY": the second on the routes for which
+	 * SGLang wants its --admin-api-key, each may be empty; NULL: none; copied */
+	const char *api_key;
 	/* certificates (PEM) to trust; NULL: the system's; copied */
 	const char *ca_file;
 	int64_t connect_ns;       /* 0: WS_ENDPOINT_CONNECT_NS */
@@ -60,7 +67,62 @@ void ws_client_close(struct ws_http *http); /* NULL is fine */
  * the file. Empty, longer than 4096 bytes or with control characters: WS_EINPUT. */
 int ws_client_read_key(const char *path, char **key, bool *loose, struct ws_err *err);
 
+/* ---- caches ---- */
+
+/* Caches of a server that may hold results of old weights. */
+enum ws_cache {
+	WS_CACHE_PREFIX,     /* keys and values of prompts, in the server's memory */
+	WS_CACHE_EXTERNAL,   /* the same in a store: HiCache's storage, LMCache, a connector */
+	WS_CACHE_ENCODER,    /* outputs of the encoder of images and sounds */
+	WS_CACHE_MULTIMODAL, /* prepared inputs of that encoder */
+	WS_CACHE_DRAFT,      /* keys and values of the draft model */
+	WS_N_CACHES
+};
+enum ws_cache_fact {
+	WS_CACHE_UNTOLD,  /* the server does not say whether it has one, or whether it is clear */
+	WS_CACHE_NONE,    /* it has none */
+	WS_CACHE_CLEARED, /* of what a server has: its routes clear it */
+	WS_CACHE_OLD      /* it may hold results of old weights; of what a server has: no route
+	                   * clears it */
+};
+struct ws_caches {
+	struct ws_cache_state {
+		enum ws_cache_fact fact;
+		const char *route; /* that cleared it: static text; NULL: it was not cleared */
+	} of[WS_N_CACHES];
+};
+const char *ws_cache_name(enum ws_cache cache);          /* "prefix", "external", ... */
+const char *ws_cache_fact_name(enum ws_cache_fact fact); /* "untold", "none", "cleared", "old" */
+
 /* ---- detection ---- */
+
+/* Which start of a server answers at a URL: the instance that has the weights. URLs do not say it,
+ * and neither do paths, names and labels, which an update changes. */
+enum ws_identity_strength {
+	WS_IDENTITY_NONE, /* the server reports nothing that tells two starts apart */
+	WS_IDENTITY_WEAK, /* a random seed, which --random-seed may make equal for all starts */
+	WS_IDENTITY_SURE  /* when it started, or how long each phase of the start took */
+};
+enum { WS_IDENTITY_PROCESSES = 16 };
+struct ws_identity {
+	enum ws_identity_strength strength;
+	unsigned processes; /* that answer requests at this URL for one server; 0: not known */
+	unsigned n;         /* seen so far */
+	struct {
+		unsigned rank;
+		uint64_t id;
+	} seen[WS_IDENTITY_PROCESSES];
+	int64_t since; /* the server's clock when it first answered: ns since 1970; 0: unknown */
+};
+enum ws_identity_match {
+	WS_IDENTITY_SAME,
+	WS_IDENTITY_OTHER, /* another start, or another server */
+	WS_IDENTITY_UNTOLD /* one of the two says nothing */
+};
+/* Compares an answer with what was known of the server, and adds processes to it that are seen for
+ * the first time. */
+enum ws_identity_match ws_identity_compare(struct ws_identity *known,
+                                           const struct ws_identity *now);
 
 /* Read from /server_info and /model_info (or their older names) and from the routes (lineage.h),
  * within 5 s: values that have not arrived by then count as not reported. A size that the server
@@ -82,6 +144,9 @@ struct ws_endpoint_info {
 	bool moves_experts;       /* the place of an expert may change (EPLB) */
 	bool has_draft;           /* it has a draft model, for speculative decoding */
 	bool shares_weights;      /* with other processes (--weight-cache-mode) */
+	enum ws_cache_fact caches[WS_N_CACHES]; /* which it has */
+	/* its external cache: "mooncake", "LMCacheConnectorV1"; "": none, or not reported */
+	char external[48];
 	/* of vLLM: */
 	unsigned world_size;      /* ranks of all its engines; 0: not reported */
 	bool control_off;         /* started without VLLM_SERVER_DEV_MODE=1: no control routes */
@@ -93,6 +158,7 @@ struct ws_endpoint_info {
 	char device[16];          /* "cuda" (also with ROCm), "cpu", ... */
 	char quantization[32];    /* "": none, or the checkpoint's */
 	char load_format[32];     /* "auto"; "flash_rl": the server makes received weights FP8 */
+	bool weights_copy;        /* SGLang keeps a copy of the weights that it releases */
 	bool keeps_anything;      /* wsync-endpoint without a model: it accepts every dtype */
 	/* SGLang: its arguments set NCCL_CUMEM_ENABLE, NCCL_NVLS_ENABLE to 1; else it sets 0 */
 	bool nccl_cumem, nccl_nvls;
@@ -107,7 +173,8 @@ struct ws_endpoint_info {
 	char model_type[64]; /* of its config.json; SGLang reports both since 0.5.6, else "" */
 	char architecture[96];    /* the first of "architectures" */
 	const char *info_path;    /* the route whose GET reports these values; NULL: not reached */
-	/* differs between servers and after a restart; 0: not reported */
+	struct ws_identity identity;
+	/* the same as one number, for records; 0: not reported, or one of several processes */
 	uint64_t instance;
 	enum ws_lineage lineage;
 	struct ws_capabilities can; /* of the lineage, corrected by the server's routes */
@@ -192,10 +259,19 @@ int ws_endpoint_resume(const struct ws_call *to, struct ws_endpoint_answer *answ
  * passed, each endpoint gets one request). No request lasts past to->until. */
 int ws_endpoint_flush(const struct ws_call *to, ws_deadline patience,
                       struct ws_endpoint_answer *answers, struct ws_err *err);
-/* An empty version, which an unset shell variable leaves, is WS_EUSAGE. NULL (no version) is
- * fine. */
+/* Clears what a flush leaves: external, encoder and multimodal caches.
+ * caches[i].of[WS_CACHE_PREFIX] says what happened to the prefix cache of to->urls[i]; fills the
+ * rest. to->infos must be known. clear false: asks nothing.
+ * A cache that could not be cleared is in `caches` only; -1: cancelled, or a system error. */
+int ws_endpoint_clear_caches(const struct ws_call *to, bool clear, struct ws_caches *caches,
+                             struct ws_err *err);
+/* WS_EUSAGE: the version is empty, as an unset shell variable leaves it, longer than WS_VERSION_MAX
+ * bytes, no UTF-8, or has characters that are not shown: servers could not report it as it is. NULL
+ * (no version) is fine. */
+enum { WS_VERSION_MAX = 127 };
 int ws_endpoint_check_version(const char *version, struct ws_err *err);
-/* True if both are integers without a sign, and version is the smaller one. */
+/* True if both are integers, and version is the smaller one: decimal digits, however many, perhaps
+ * after a sign. Zeros before them and blanks around them do not count. */
 bool ws_endpoint_is_older(const char *version, const char *than);
 /* Sets only the label; does not touch requests in flight. */
 int ws_endpoint_set_version(const struct ws_call *to, const char *version,

@@ -32,9 +32,10 @@ enum ws_code {
 	WS_ESYSTEM   = 8,  /* memory, disk, permission, stdout */
 	WS_EPARTIAL  = 9,  /* some endpoints have the new weights, some do not */
 	WS_ETIMEOUT  = 10, /* a deadline passed */
-	WS_ECANCELLED = 11, /* a signal asked us to stop; programs re-raise it and never exit 11 */
+	WS_EUNKNOWN  = 11, /* neither yes nor no: it could not be established */
 	/* wsync-endpoint: a request crashed it, as it crashes the emulated server */
-	WS_ECRASHED  = 12
+	WS_ECRASHED  = 12,
+	WS_ECANCELLED = 13 /* a signal asked us to stop; programs re-raise it and never exit 13 */
 };
 
 struct ws_err {

@@ -9,6 +9,7 @@
 
 #include "wsync/dtype.h"
 #include "wsync/err.h"
+#include "wsync/evidence.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -106,6 +107,7 @@ struct ws_ev_tensor {           /* dry run and -v */
 };
 
 struct ws_name_check_run; /* name_check_run.h */
+struct ws_findings;       /* namecheck.h */
 
 /* the names were compared with one endpoint, or with the description of a server */
 struct ws_ev_names {
@@ -132,6 +134,9 @@ struct ws_ev_proof {
 	size_t opaque;              /* neither proven nor different */
 	size_t unknown;             /* the server has more, of which nothing was sent */
 	size_t drafts;              /* of a draft model: not compared, not counted */
+	/* the server needs them, and nothing was sent: not compared, not among the parameters */
+	size_t not_sent;
+	uint64_t not_sent_bytes;    /* by the config; in `bytes` */
 	uint64_t bytes, proven_bytes;
 	double percent;             /* of the bytes; rounded down to one decimal place */
 };
@@ -185,6 +190,7 @@ struct ws_ev_endpoint_result {
 	int64_t paused_ns;          /* from the request to pause to the answer to the resume;
 	                             * 0: this run did not pause and resume it */
 	const char *message;
+	struct ws_evidence evidence; /* what was established of it */
 };
 
 /* The turn of one of several senders. It counts only if the run succeeded. */
@@ -216,6 +222,12 @@ struct ws_ev_end {
 	const char *weight_version; /* NULL: none, or an endpoint did not take it */
 	const struct ws_ev_round *round; /* NULL: no senders take turns */
 	const char *verify;         /* "names", "hash", "none" */
+	size_t not_covered;         /* with verify "hash": parameters of a server not compared,
+	                             * because nothing was sent for them; the most of all servers */
+	/* tensors that {include} and {exclude} left out, also where names were not checked; NULL:
+	 * none were chosen */
+	const struct ws_findings *left_out;
+	const char *format_note;    /* "format not told by the server, 16 bits assumed"; NULL */
 	/* the sum over all endpoints; NULL: names were not checked */
 	const struct ws_name_check_run *names;
 	const struct ws_transform_report *transform; /* NULL: tensors were sent as they are */
@@ -223,6 +235,9 @@ struct ws_ev_end {
 	bool staged, completed;     /* it was sent and not loaded; it was loaded and not sent */
 	bool dry_run;
 };
+
+/* What this success has verified, for the end of its last line: ", names verified"; "": nothing. */
+const char *ws_ev_end_words(const struct ws_ev_end *e);
 
 struct ws_event {
 	enum ws_event_type type;

@@ -72,10 +72,25 @@ enum ws_push_transform_on {
 	WS_TRANSFORM_ON_CPU,
 	WS_TRANSFORM_ON_GPU   /* fails if no GPU sends; the CPU does work that has no kernel */
 };
+enum ws_require {
+	WS_REQUIRE_NAMES = 1,  /* names and shapes were compared with something of the server */
+	WS_REQUIRE_FORMAT = 2, /* that it loads what is sent is known, and not assumed */
+	WS_REQUIRE_BYTES = 4,  /* WS_VERIFY_HASH, and all of its parameters were sent */
+	WS_REQUIRE_CACHES = 8, /* no cache may hold results of the old weights */
+	WS_REQUIRE_VALUES = 16 /* all values are read, and none is NaN or infinite */
+};
 /* A server that a failed push leaves with some old and some new weights: */
 enum ws_push_partial {
 	WS_PARTIAL_PAUSE, /* stays paused, and answers no request, until a push succeeds */
 	WS_PARTIAL_RESUME
+};
+
+/* What a push refuses if it is not known, unless the caller allows it: */
+enum ws_unknown {
+	WS_UNKNOWN_FORMAT = 1, /* whether the server can load the format of these weights */
+	WS_UNKNOWN_NAMES = 2,
+	WS_UNKNOWN_DRAFT = 4,  /* a draft model keeps its old weights */
+	WS_UNKNOWN_CACHE = 8
 };
 
 /* The reason to refuse a push with this pause and flush to a server with these capabilities; NULL:
@@ -160,6 +175,11 @@ struct ws_push_opts {
 	const char *weight_version; /* NULL: unchanged */
 	/* An integer version may be lower than that of an endpoint; false: WS_EREFUSED */
 	bool allow_older;
+	/* what need not be known: enum ws_unknown */
+	unsigned allow_unknown;
+	/* What must be established, as bits of enum ws_require; else WS_EREFUSED before the pause,
+	 * or afterwards no success */
+	unsigned require;
 	/* do not warn that endpoints keep their old weight version */
 	bool label_stays;
 	bool dry_run;               /* make the plan, detect the endpoints, stop */

@@ -53,7 +53,7 @@ struct ws_transform_opts {
 	/* globs over the names of modules that are never quantized */
 	const char *const *skip;
 	size_t n_skip;
-	/* A push fills in quant, base, family and layout itself: leave them NULL.
+	/* A push fills in quant, base, family, layout and config itself: leave them NULL.
 	 * quant: the server's quantization; NULL: unknown. If it lists
 	 * modules_to_not_convert, every other matrix named X.weight becomes FP8;
 	 * without a list only those known to be FP8: *_proj, *_proj_with_mqa, and
@@ -74,6 +74,7 @@ struct ws_transform_opts {
 	size_t n_exclude;
 	const struct ws_family *family;   /* its renames also match adapters' names; NULL: none */
 	const struct ws_layout *layout;   /* to follow adapters into fused bases; NULL */
+	const struct ws_config *config;   /* the model's config.json; NULL: unknown */
 	unsigned threads;                 /* 0: one for each processor, at most 8 */
 	/* most bytes of scratch memory, at least 16 MiB; 0: 128 MiB */
 	uint64_t scratch;

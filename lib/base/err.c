@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wsync/err.h"
 
+#include "wsync/tool/str.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,8 +16,9 @@ int ws_err_set(struct ws_err *err, enum ws_code code, const char *fmt, ...)
 	err->code = code;
 	va_list ap;
 	va_start(ap, fmt);
-	vsnprintf(err->msg, sizeof err->msg, fmt, ap);
+	const int n = vsnprintf(err->msg, sizeof err->msg, fmt, ap);
 	va_end(ap);
+	ws_hide_passwords(err->msg, n >= (int)sizeof err->msg);
 	return -1;
 }
 
@@ -34,8 +37,9 @@ int ws_err_errno(struct ws_err *err, const char *fmt, ...)
 	err->native = saved;
 	va_list ap;
 	va_start(ap, fmt);
-	vsnprintf(err->msg, sizeof err->msg, fmt, ap);
+	const int n = vsnprintf(err->msg, sizeof err->msg, fmt, ap);
 	va_end(ap);
+	ws_hide_passwords(err->msg, n >= (int)sizeof err->msg);
 	const size_t used = strlen(err->msg);
 	snprintf(err->msg + used, sizeof err->msg - used, ": %s", strerror(saved));
 	return -1;
@@ -49,8 +53,9 @@ int ws_err_wrap(struct ws_err *err, const char *fmt, ...)
 	memcpy(old, err->msg, sizeof old);
 	va_list ap;
 	va_start(ap, fmt);
-	vsnprintf(err->msg, sizeof err->msg, fmt, ap);
+	const int n = vsnprintf(err->msg, sizeof err->msg, fmt, ap);
 	va_end(ap);
+	ws_hide_passwords(err->msg, n >= (int)sizeof err->msg);
 	const size_t used = strlen(err->msg);
 	snprintf(err->msg + used, sizeof err->msg - used, ": %s", old);
 	return -1;
@@ -62,8 +67,9 @@ int ws_err_hint(struct ws_err *err, const char *fmt, ...)
 		return -1;
 	va_list ap;
 	va_start(ap, fmt);
-	vsnprintf(err->hint, sizeof err->hint, fmt, ap);
+	const int n = vsnprintf(err->hint, sizeof err->hint, fmt, ap);
 	va_end(ap);
+	ws_hide_passwords(err->hint, n >= (int)sizeof err->hint);
 	return -1;
 }
 
@@ -107,9 +113,10 @@ const char *ws_code_name(enum ws_code code)
 		[WS_ESYSTEM] = "system",
 		[WS_EPARTIAL] = "partial",
 		[WS_ETIMEOUT] = "timeout",
-		[WS_ECANCELLED] = "cancelled",
+		[WS_EUNKNOWN] = "unknown",
 		[WS_ECRASHED] = "crashed",
+		[WS_ECANCELLED] = "cancelled",
 	};
 	const unsigned i = (unsigned)code;
-	return i < sizeof names / sizeof names[0] && names[i] ? names[i] : "unknown";
+	return i < sizeof names / sizeof names[0] && names[i] ? names[i] : "system";
 }

@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <limits.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,19 +15,25 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
+
+/* There is no such file to read: the user named a wrong one. */
+static int refuse_open(const char *path, struct ws_err *err)
+{
+	ws_err_errno(err, "open %s", path);
+	if (err && (err->native == ENOENT || err->native == ENOTDIR || err->native == ELOOP ||
+	            err->native == ENAMETOOLONG))
+		err->code = WS_EINPUT;
+	return -1;
+}
 
 static int open_regular(const char *path, struct stat *st, struct ws_err *err)
 {
 	/* O_NONBLOCK: a FIFO in the place of a file must not hang us. */
 	const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	if (fd < 0) {
-		ws_err_errno(err, "open %s", path);
-		if (err && (err->native == ENOENT || err->native == ENOTDIR ||
-		            err->native == ELOOP || err->native == ENAMETOOLONG))
-			err->code = WS_EINPUT;
-		return -1;
-	}
+	if (fd < 0)
+		return refuse_open(path, err);
 	if (fstat(fd, st) == 0 && S_ISREG(st->st_mode))
 		return fd;
 	close(fd);
@@ -155,12 +163,8 @@ int ws_file_pread(int fd, const char *path, uint64_t at, void *dst, size_t n, st
 	return 0;
 }
 
-int ws_file_read(const char *path, struct ws_buf *out, struct ws_err *err)
+int ws_file_read_fd(int fd, const char *path, struct ws_buf *out, struct ws_err *err)
 {
-	struct stat st;
-	const int fd = open_regular(path, &st, err);
-	if (fd < 0)
-		return -1;
 	int rc = -1;
 	for (;;) {
 		char chunk[65536];
@@ -183,6 +187,186 @@ int ws_file_read(const char *path, struct ws_buf *out, struct ws_err *err)
 	}
 	close(fd);
 	return rc;
+}
+
+int ws_file_read(const char *path, struct ws_buf *out, struct ws_err *err)
+{
+	struct stat st;
+	const int fd = open_regular(path, &st, err);
+	return fd < 0 ? -1 : ws_file_read_fd(fd, path, out, err);
+}
+
+/* ---- files that only this user writes ---- */
+
+enum { NOBODY = 65534 };
+
+static int distrust(struct ws_err *err, const char *path, const char *why)
+{
+	ws_err_set(err, WS_EINPUT, "%s: %s", path, why);
+	if (err)
+		err->native = EPERM;
+	return -1;
+}
+
+static bool is_of(uid_t owner, enum ws_file_owner who)
+{
+	const uid_t self = geteuid();
+	if (owner == self)
+		return true;
+	/* NFS shows the files that root makes as those of nobody. */
+	return (who == WS_FILE_OWN_OR_ROOTS && owner == 0) ||
+	       (who == WS_FILE_LOCK && self == 0 && owner == NOBODY);
+}
+
+/* Is it in a directory of its owner, where nobody else can write? */
+static bool is_at_home(const char *path, uid_t owner)
+{
+	char dir[PATH_MAX];
+	struct stat st;
+	const char *slash = strrchr(path, '/');
+	const int n = slash ? (int)(slash - path) + 1 : 0;
+	if (snprintf(dir, sizeof dir, "%.*s.", n, path) >= (int)sizeof dir || stat(dir, &st))
+		return false;
+	return st.st_uid == owner && !(st.st_mode & 022);
+}
+
+/* Root may read the registry of a user whom it runs for, and what it wrote to NFS itself. */
+static bool is_for_root(int fd, const struct stat *st, const char *path)
+{
+	struct statfs fs;
+	if (geteuid() != 0)
+		return false;
+	return is_at_home(path, st->st_uid) ||
+	       (st->st_uid == NOBODY && !fstatfs(fd, &fs) && fs.f_type == NFS_SUPER_MAGIC);
+}
+
+static int check_trust(const struct stat *st, const char *path, enum ws_file_owner who, int fd,
+                       struct ws_err *err)
+{
+	if (!is_of(st->st_uid, who) &&
+	    !(who == WS_FILE_OWN_OR_ROOTS && is_for_root(fd, st, path))) {
+		distrust(err, path, "belongs to another user, so it is not trusted");
+		return who != WS_FILE_OWN_OR_ROOTS ? -1 :
+		       ws_err_hint(err, "check what it holds, then run: chown %u %s",
+		                   (unsigned)geteuid(), path);
+	}
+	if (!(st->st_mode & 022))
+		return 0;
+	distrust(err, path,
+	         S_ISDIR(st->st_mode) ? "others can write there, so its files are not trusted" :
+	                                "others can write it, so it is not trusted");
+	return ws_err_hint(err, "check what it holds, then run: chmod go-w %s", path);
+}
+
+/* May this link be followed? Whoever can make one where we read or write would choose our file. */
+static bool is_trusted_link(const char *path)
+{
+	struct stat st;
+	return lstat(path, &st) || !S_ISLNK(st.st_mode) || is_of(st.st_uid, WS_FILE_OWN_OR_ROOTS);
+}
+
+int ws_file_open_owned(const char *path, int flags, enum ws_file_owner who, struct ws_err *err)
+{
+	const bool follow = who == WS_FILE_OWN_OR_ROOTS && is_trusted_link(path);
+	struct stat st;
+	/* O_NONBLOCK: a FIFO in the place of a file must not hang us. */
+	const int fd = open(path,
+	                    flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (follow ? 0 : O_NOFOLLOW),
+	                    0600);
+	if (fd < 0 && errno == ELOOP)
+		return distrust(err, path, "is a symbolic link, so it is not trusted");
+	if (fd < 0)
+		return flags & O_CREAT ? ws_err_errno(err, "open %s", path) :
+		                         refuse_open(path, err);
+	if (fstat(fd, &st))
+		ws_err_errno(err, "open %s", path);
+	else if (!S_ISREG(st.st_mode))
+		ws_err_set(err, WS_EINPUT, "%s: is not a plain file", path);
+	else if (st.st_nlink > 1 && !follow)
+		distrust(err, path, "has another name, so it is not trusted");
+	else if (check_trust(&st, path, who, fd, err) == 0)
+		return fd;
+	close(fd);
+	return -1;
+}
+
+int ws_file_read_owned(const char *path, enum ws_file_owner who, struct ws_buf *out,
+                       struct ws_err *err)
+{
+	const int fd = ws_file_open_owned(path, O_RDONLY, who, err);
+	return fd < 0 ? -1 : ws_file_read_fd(fd, path, out, err);
+}
+
+int ws_file_check_directory(const char *path, struct ws_err *err)
+{
+	struct stat st;
+	if (lstat(path, &st))
+		return ws_err_errno(err, "open %s", path);
+	if (S_ISLNK(st.st_mode))
+		return distrust(err, path, "is a symbolic link, so it is not trusted");
+	if (!S_ISDIR(st.st_mode)) {
+		errno = ENOTDIR;
+		return ws_err_errno(err, "open %s", path);
+	}
+	return check_trust(&st, path, WS_FILE_OWN, -1, err);
+}
+
+int ws_file_own_directory(const char *path, struct ws_err *err)
+{
+	return ws_file_mkdirs(path, err) || ws_file_check_directory(path, err) ? -1 : 0;
+}
+
+/* ---- files of a checkpoint ---- */
+
+/* What the descriptor was opened as, without links; "": unknown. */
+static void real_path(int fd, char *path)
+{
+	char link[32];
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	const ssize_t n = readlink(link, path, PATH_MAX - 1);
+	path[n > 0 && path[0] == '/' ? n : 0] = 0;
+}
+
+static bool is_in(const char *path, const char *dir, size_t n)
+{
+	return strncmp(path, dir, n) == 0 && path[n] == '/';
+}
+
+static bool lies_in(const char *path, const char *dir)
+{
+	return *dir && is_in(path, dir, strcmp(dir, "/") == 0 ? 0 : strlen(dir));
+}
+
+/* A cache of the Hugging Face Hub has its files in REPOSITORY/blobs, and links to them in
+ * REPOSITORY/snapshots/COMMIT. */
+static bool is_blob_of(const char *path, const char *dir)
+{
+	static const char snapshots[] = "/snapshots", blobs[] = "/blobs";
+	const char *slash = strrchr(dir, '/');
+	const size_t n = slash ? (size_t)(slash - dir) : 0, k = sizeof snapshots - 1;
+	return n > k && strncmp(slash - k, snapshots, k) == 0 &&
+	       strncmp(path, dir, n - k) == 0 && is_in(path + n - k, blobs, sizeof blobs - 1);
+}
+
+int ws_file_open_inside(int dir, const char *name, uint64_t most, struct stat *st,
+                        enum ws_file_place *place, struct ws_err *err)
+{
+	char at[PATH_MAX], root[PATH_MAX];
+	/* The terminal of another program must not become ours. */
+	const int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	*place = WS_FILE_NO_FILE;
+	if (fd < 0)
+		return errno == ENOENT || errno == ELOOP ? -1 : ws_err_errno(err, "open %s", name);
+	real_path(fd, at);
+	real_path(dir, root);
+	if (fstat(fd, st) == 0 && S_ISREG(st->st_mode))
+		*place = !lies_in(at, root) && !is_blob_of(at, root) ? WS_FILE_OUTSIDE :
+		         (uint64_t)st->st_size > most                ? WS_FILE_TOO_LARGE :
+		                                                       WS_FILE_INSIDE;
+	if (*place == WS_FILE_INSIDE)
+		return fd;
+	close(fd);
+	return -1;
 }
 
 static int write_all(int fd, const char *bytes, size_t n)
@@ -317,12 +501,12 @@ int ws_file_mkdirs(const char *path, struct ws_err *err)
 	return rc;
 }
 
-int ws_file_lock(const char *path, ws_deadline until, const struct ws_cancel *cancel,
-                 struct ws_err *err)
+int ws_file_lock(const char *path, enum ws_file_owner who, ws_deadline until,
+                 const struct ws_cancel *cancel, struct ws_err *err)
 {
-	const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	const int fd = ws_file_open_owned(path, O_RDWR | O_CREAT, who, err);
 	if (fd < 0)
-		return ws_err_errno(err, "open %s", path);
+		return -1;
 	while (flock(fd, LOCK_EX | LOCK_NB)) {
 		if (errno != EWOULDBLOCK && errno != EINTR) {
 			ws_err_errno(err, "lock %s", path);

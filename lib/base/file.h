@@ -12,6 +12,7 @@
 #include "wsync/err.h"
 
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <time.h>
 
@@ -41,6 +42,34 @@ int ws_file_pread(int fd, const char *path, uint64_t at, void *dst, size_t n, st
 /* Appends the whole file, which may have at most out->max bytes, to *out. Errors as above. */
 int ws_file_read(const char *path, struct ws_buf *out, struct ws_err *err);
 
+/* Files that decide what is done in the user's name, such as records, registries and locks, must be
+ * plain files of this user that nobody else can write. */
+enum ws_file_owner {
+	WS_FILE_OWN,          /* reached by no symbolic link, and with one name */
+	/* Also root's, and through a link that is this user's or root's. For root also a file of
+	 * the owner of its directory, and nobody's on NFS, which shows root's files so. */
+	WS_FILE_OWN_OR_ROOTS,
+	WS_FILE_LOCK,         /* as OWN; where root's files are shown as nobody's, root's */
+};
+/* open(2), with mode 0600 for a new file. WS_EINPUT with a native EPERM: it is not trusted; a
+ * missing file, or a directory and the like: as ws_file_open. */
+int ws_file_open_owned(const char *path, int flags, enum ws_file_owner who, struct ws_err *err);
+int ws_file_read_owned(const char *path, enum ws_file_owner who, struct ws_buf *out,
+                       struct ws_err *err);
+/* Is it a directory of this user, and no link, where nobody else can write? Errors as above. */
+int ws_file_check_directory(const char *path, struct ws_err *err);
+int ws_file_own_directory(const char *path, struct ws_err *err); /* creates it, and checks it */
+
+enum ws_file_place { WS_FILE_INSIDE, WS_FILE_OUTSIDE, WS_FILE_TOO_LARGE, WS_FILE_NO_FILE };
+/* Opens a file of a checkpoint, which others may have made, for reading: the entry `name` of a
+ * directory, if it is a regular file of at most `most` bytes that lies in there. A link out of it
+ * is refused, unless it leads to the blobs of the same repository in a cache of the Hugging Face
+ * Hub. -1 with *place, which says why; *err is set only if place is NO_FILE, and may stay unset. */
+int ws_file_open_inside(int dir, const char *name, uint64_t most, struct stat *st,
+                        enum ws_file_place *place, struct ws_err *err);
+/* Reads to the end of the file, and closes fd. */
+int ws_file_read_fd(int fd, const char *path, struct ws_buf *out, struct ws_err *err);
+
 /* Replaces path by a file with these bytes and this mode: temporary file beside it, fsync, rename,
  * fsync of the directory. Either the old or the new file is there at any time. */
 int ws_file_replace(const char *path, const void *bytes, size_t n, mode_t mode, struct ws_err *err);
@@ -62,8 +91,8 @@ int ws_file_mkdirs(const char *path, struct ws_err *err);
 
 /* Exclusive advisory lock on path (created 0600 when missing), held until ws_file_unlock or exit.
  * Waits until the deadline: WS_ETIMEOUT. Returns the descriptor, or -1. */
-int ws_file_lock(const char *path, ws_deadline until, const struct ws_cancel *cancel,
-                 struct ws_err *err);
+int ws_file_lock(const char *path, enum ws_file_owner who, ws_deadline until,
+                 const struct ws_cancel *cancel, struct ws_err *err);
 void ws_file_unlock(int fd); /* -1 is fine */
 
 #endif

@@ -22,26 +22,50 @@ static const struct ws_json *json_of(const cJSON *c)
 	return (const struct ws_json *)(const void *)c;
 }
 
-/* Offset of a NUL, raw or escaped; len when there is none. */
-static size_t find_nul(const char *text, size_t len)
+struct scanned {
+	size_t nul;    /* offset of a NUL, raw or escaped; len: there is none */
+	size_t values; /* the text has no more values than this */
+};
+
+/* Every value but the first follows a comma, or opens an array or an object. Bytes of a text that
+ * is not JSON may count too much or too little, but cJSON stops at the first wrong one. */
+static struct scanned scan(const char *text, size_t len)
 {
+	struct scanned s = { .nul = len, .values = 1 };
+	bool in_string = false;
 	for (size_t i = 0; i < len; i++) {
-		if (text[i] == 0)
-			return i;
-		if (text[i] != '\\')
-			continue;
-		if (len - i >= 6 && memcmp(text + i, "\\u0000", 6) == 0)
-			return i;
-		i++; /* skip the escaped character: "\\\\u0000" has no NUL */
+		const char c = text[i];
+		if (c == 0) {
+			s.nul = i;
+			break;
+		}
+		if (c == '\\') {
+			if (len - i >= 6 && memcmp(text + i, "\\u0000", 6) == 0) {
+				s.nul = i;
+				break;
+			}
+			i++; /* skip the escaped character: "\\\\u0000" has no NUL */
+		} else if (c == '"') {
+			in_string = !in_string;
+		} else if (!in_string) {
+			s.values += c == ',' || c == '[' || c == '{';
+		}
 	}
-	return len;
+	return s;
 }
 
-struct ws_json *ws_json_parse(const char *text, size_t len, const char *what, struct ws_err *err)
+struct ws_json *ws_json_parse_most(const char *text, size_t len, size_t most, const char *what,
+                                   struct ws_err *err)
 {
-	const size_t nul = find_nul(text, len);
-	if (nul < len) {
-		ws_err_set(err, WS_EINPUT, "%s: not JSON at byte %zu: NUL character", what, nul);
+	const struct scanned has = scan(text, len);
+	if (has.nul < len) {
+		ws_err_set(err, WS_EINPUT, "%s: not JSON at byte %zu: NUL character", what,
+		           has.nul);
+		return NULL;
+	}
+	if (has.values > most) {
+		ws_err_set(err, WS_EINPUT, "%s: has %zu JSON values, and at most %zu are read",
+		           what, has.values, most);
 		return NULL;
 	}
 	const char *end = NULL;
@@ -62,6 +86,11 @@ struct ws_json *ws_json_parse(const char *text, size_t len, const char *what, st
 		return NULL;
 	}
 	return (struct ws_json *)(void *)root;
+}
+
+struct ws_json *ws_json_parse(const char *text, size_t len, const char *what, struct ws_err *err)
+{
+	return ws_json_parse_most(text, len, WS_JSON_USUAL, what, err);
 }
 
 void ws_json_free(struct ws_json *root)
@@ -193,6 +222,18 @@ void ws_jw_init(struct ws_jw *w, struct ws_buf *out)
 	*w = (struct ws_jw){ .out = out };
 }
 
+/* A character that is not shown, in the form that any JSON reader takes back. */
+static void put_escaped(struct ws_buf *out, uint32_t code)
+{
+	if (code == '\n' || code == '\t')
+		ws_buf_puts(out, code == '\n' ? "\\n" : "\\t");
+	else if (code < 0x10000)
+		ws_buf_printf(out, "\\u%04x", code);
+	else
+		ws_buf_printf(out, "\\u%04x\\u%04x", 0xd800 + ((code - 0x10000) >> 10),
+		              0xdc00 + (code & 0x3ff));
+}
+
 static void quoted(struct ws_buf *out, const char *text, size_t len)
 {
 	const unsigned char *s = (const unsigned char *)text;
@@ -205,13 +246,9 @@ static void quoted(struct ws_buf *out, const char *text, size_t len)
 		} else if (s[i] == '"' || s[i] == '\\') {
 			ws_buf_printf(out, "\\%c", s[i]);
 			i++;
-		} else if (s[i] < 0x20 || s[i] == 0x7f) {
-			ws_buf_printf(out,
-			              s[i] == '\n' ? "\\n" :
-			              s[i] == '\t' ? "\\t" :
-			                             "\\u%04x",
-			              s[i]);
-			i++;
+		} else if (!ws_utf8_is_shown(text + i, step)) {
+			put_escaped(out, ws_utf8_code(text + i, step));
+			i += step;
 		} else {
 			ws_buf_add(out, s + i, step);
 			i += step;

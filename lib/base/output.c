@@ -15,14 +15,22 @@
 
 enum { LINKS_MAX = 40 };
 
-/* Follows a link to a file that does not exist yet. The caller frees the path. */
+/* Follows links, also to a file that does not exist yet. Whoever can make a link there would choose
+ * what this user overwrites, so links of others are not followed: NULL with EPERM. The caller frees
+ * the path. */
 static char *follow(const char *path)
 {
 	char to[4096];
 	ssize_t n;
+	struct stat st;
 	char *at = strdup(path);
 	for (int links = 0; at && links < LINKS_MAX && (n = readlink(at, to, sizeof to)) > 0;
 	     links++) {
+		if (lstat(at, &st) == 0 && st.st_uid != geteuid() && st.st_uid != 0) {
+			free(at);
+			errno = EPERM;
+			return NULL;
+		}
 		const char *slash = strrchr(at, '/');
 		const int directory = *to != '/' && slash ? (int)(slash + 1 - at) : 0;
 		char *next = NULL;
@@ -41,10 +49,14 @@ static int find_paths(const char *path, char **target, char **tmp, struct ws_err
 	struct stat st;
 	*tmp = NULL;
 	*target = realpath(path, NULL);
-	if (!*target && errno == ENOENT)
-		*target = follow(path); /* a new file, or its directory is missing */
-	if (!*target)
+	if (!*target && errno != ENOENT) /* a new file, or its directory is missing */
 		return ws_err_errno(err, "write %s", path);
+	free(*target);
+	*target = follow(path);
+	if (!*target && errno == EPERM)
+		return ws_err_set(err, WS_EUSAGE, "write %s: it is a link of another user", path);
+	if (!*target)
+		return ws_oom(err);
 	if (stat(*target, &st) == 0 && !S_ISREG(st.st_mode))
 		return ws_err_set(err, WS_ESYSTEM, "write %s: %s", path,
 		                  S_ISDIR(st.st_mode) ? "it is a directory" : "not a regular file");

@@ -185,15 +185,91 @@ size_t ws_utf8_step(const char *text, size_t n)
 	return want;
 }
 
+uint32_t ws_utf8_code(const char *text, size_t step)
+{
+	static const unsigned char head[] = { 0, 0x7f, 0x1f, 0x0f, 0x07 };
+	const unsigned char *s = (const unsigned char *)text;
+	uint32_t code = s[0] & head[step];
+	for (size_t i = 1; i < step; i++)
+		code = code << 6 | (s[i] & 0x3f);
+	return code;
+}
+
+bool ws_utf8_is(const char *text)
+{
+	size_t step = 1;
+	for (size_t left = strlen(text); left && (step = ws_utf8_step(text, left)); left -= step)
+		text += step;
+	return step != 0;
+}
+
+/* By code. Controls; the format characters of Unicode (category Cf), which reorder the text around
+ * them or are not seen; the separators of lines and paragraphs; and the other characters that
+ * Unicode wants ignored where they cannot be shown (Default_Ignorable_Code_Point). */
+static const struct {
+	uint32_t first, last;
+} unseen[] = {
+	{ 0x0000, 0x001f },   { 0x007f, 0x009f },   { 0x00ad, 0x00ad },   { 0x034f, 0x034f },
+	{ 0x0600, 0x0605 },   { 0x061c, 0x061c },   { 0x06dd, 0x06dd },   { 0x070f, 0x070f },
+	{ 0x0890, 0x0891 },   { 0x08e2, 0x08e2 },   { 0x115f, 0x1160 },   { 0x17b4, 0x17b5 },
+	{ 0x180b, 0x180f },   { 0x200b, 0x200f },   { 0x2028, 0x202e },   { 0x2060, 0x206f },
+	{ 0x3164, 0x3164 },   { 0xfe00, 0xfe0f },   { 0xfeff, 0xfeff },   { 0xffa0, 0xffa0 },
+	{ 0xfff0, 0xfffb },   { 0x110bd, 0x110bd }, { 0x110cd, 0x110cd }, { 0x13430, 0x1343f },
+	{ 0x1bca0, 0x1bca3 }, { 0x1d173, 0x1d17a }, { 0xe0000, 0xe0fff },
+};
+
+bool ws_utf8_is_shown(const char *text, size_t step)
+{
+	const uint32_t code = ws_utf8_code(text, step);
+	size_t lo = 0, hi = sizeof unseen / sizeof *unseen;
+	while (lo < hi) {
+		const size_t mid = lo + (hi - lo) / 2;
+		if (code < unseen[mid].first)
+			hi = mid;
+		else if (code > unseen[mid].last)
+			lo = mid + 1;
+		else
+			return false;
+	}
+	return true;
+}
+
+static int refuse_text(struct ws_err *err, const char *what, const char *text, const char *why)
+{
+	char shown[80];
+	ws_printable(shown, sizeof shown, text, strlen(text));
+	return ws_err_set(err, WS_EUSAGE, "%s '%s': %s", what, shown, why);
+}
+
+int ws_check_utf8(const char *text, const char *what, struct ws_err *err)
+{
+	if (!text || ws_utf8_is(text))
+		return 0;
+	refuse_text(err, what, text, "it is not UTF-8");
+	return ws_err_hint(err, "servers are told it as JSON, which has no other bytes");
+}
+
+int ws_check_label(const char *text, const char *what, size_t most, struct ws_err *err)
+{
+	char why[48];
+	if (ws_check_utf8(text, what, err))
+		return -1;
+	if (text && strlen(text) > most) {
+		snprintf(why, sizeof why, "it is longer than %zu bytes", most);
+		return refuse_text(err, what, text, why);
+	}
+	for (const char *s = text; s && *s; s += ws_utf8_step(s, strlen(s)))
+		if (!ws_utf8_is_shown(s, ws_utf8_step(s, strlen(s))))
+			return refuse_text(err, what, text, "it has a control or hidden character");
+	return 0;
+}
+
 char *ws_printable(char *dst, size_t n, const char *s, size_t len)
 {
 	size_t out = 0;
 	for (size_t i = 0; i < len && n;) {
 		const size_t step = ws_utf8_step(s + i, len - i);
-		const unsigned char c = (unsigned char)s[i];
-		/* C1 controls (U+0080..U+009F) move terminals too. */
-		const bool bad = step == 0 || c < 0x20 || c == 0x7f ||
-		                 (step == 2 && c == 0xc2 && (unsigned char)s[i + 1] < 0xa0);
+		const bool bad = step == 0 || !ws_utf8_is_shown(s + i, step);
 		const size_t put = bad ? 1 : step;
 		if (out + put >= n)
 			break;
@@ -207,4 +283,70 @@ char *ws_printable(char *dst, size_t n, const char *s, size_t len)
 	if (n)
 		dst[out] = 0;
 	return dst;
+}
+
+/* The last '@', or its code in a URL. */
+static char *find_last_at(char *text, size_t n)
+{
+	char *at = memrchr(text, '@', n);
+	for (char *p = text; (p = memmem(p, n - (size_t)(p - text), "%40", 3)); p++)
+		at = !at || p > at ? p : at;
+	return at;
+}
+
+/* Puts asterisks in the place of the text from secret to `end`. Returns the new end. */
+static char *hide(char *secret, char *end)
+{
+	enum { SHOWN = 3 };
+	const size_t n = (size_t)(end - secret), shown = n < SHOWN ? n : SHOWN;
+	memset(secret, '*', shown);
+	memmove(secret + shown, end, strlen(end) + 1);
+	return secret + shown;
+}
+
+/* Does the text begin with HOST or HOST:PORT? */
+static bool is_host(const char *text)
+{
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+	const char *past = text;
+	while (*past && (strchr(letters, *past) || strchr("0123456789.-_", *past)))
+		past++;
+	if (*past == ':')
+		past += 1 + strspn(past + 1, "0123456789");
+	return past > text && strchr(" \t\n'\"<>(),;:/?#", *past);
+}
+
+/* Hides what stands between "://" and the last '@'. If a '/', '?' or '#' follows the '@', or none
+ * does at all, there may be blanks and quotes before it; else the URL ends with its word. A text
+ * that was cut may lack the '@'. Returns where to go on. */
+static char *hide_user(char *from, bool cut)
+{
+	const size_t word = strcspn(from, " \t\n'\"<>()");
+	char *a = find_last_at(from, strcspn(from, "/?#")), *b = find_last_at(from, word);
+	char *at = a && (!b || a > b) ? a : b;
+	if (at)
+		return at > from ? hide(from, at) : at;
+	return cut && *from && (!from[word] || !is_host(from)) ? hide(from, from + strlen(from)) :
+	                                                         from;
+}
+
+/* Hides what stands between the first ':' and the last '@' of a word, or of all that follows a
+ * quote. Returns the end of the word. */
+static char *hide_password(char *word, bool cut)
+{
+	const size_t n = *word == '\'' ? strlen(word) : strcspn(word, " \t\n");
+	char *at = find_last_at(word, n), *end = word + (at ? (size_t)(at - word) : n);
+	char *colon = memchr(word, ':', (size_t)(end - word));
+	if (!colon || colon + 1 >= end || memmem(word, (size_t)(end - word), "://", 3) ||
+	    !(at || (cut && !word[strcspn(word, " \t\n")])))
+		return word + strcspn(word, " \t\n");
+	return hide(colon + 1, end);
+}
+
+void ws_hide_passwords(char *text, bool cut)
+{
+	for (char *p = text; (p = strstr(p, "://"));)
+		p = hide_user(p + 3, cut);
+	for (char *p = text; *(p += strspn(p, " \t\n"));)
+		p = hide_password(p, cut);
 }

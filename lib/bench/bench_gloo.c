@@ -62,7 +62,7 @@ static void *wire_read(void *arg)
 static int wire_open(struct wire *w, ws_deadline until, struct ws_err *err)
 {
 	uint16_t port;
-	w->listener = ws_sock_listen("127.0.0.1", 0, &port, err);
+	w->listener = ws_sock_listen("127.0.0.1", 0, until, NULL, &port, err);
 	if (w->listener < 0)
 		return -1;
 	w->from = ws_sock_connect("127.0.0.1", port, until, NULL, err);

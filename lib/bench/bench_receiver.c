@@ -257,7 +257,8 @@ int ws_bench_receive(const struct ws_bench_receive *what, struct ws_err *err)
 	struct joined j = { .what = &r, .hash = ws_hash_new() };
 	int rc = j.hash ? 0 : ws_oom(err);
 	if (!rc && !r.host)
-		rc = ws_host_local_toward(r.master, own, sizeof own, err);
+		rc = ws_host_local_toward(r.master, ws_deadline_in(r.timeout_ns), r.cancel, own,
+		                          sizeof own, err);
 	r.host = r.host ? r.host : own;
 	if (!rc)
 		rc = join_group(&j, err) || take_all(&j, err) ? -1 : 0;

@@ -187,9 +187,10 @@ static int publish(struct bench_root *r, struct ws_err *err)
 static int open_root(struct bench_root *r, struct ws_err *err)
 {
 	const struct ws_bench_transport *w = r->what;
-	const struct ws_store_opts store = { .host = w->host, .port = w->port, .log = r->opts->log,
-		                             .max_connections = 2 * r->world + 16 };
 	const ws_deadline until = ws_deadline_in(w->timeout_ns);
+	const struct ws_store_opts store = { .host = w->host, .port = w->port, .until = until,
+		                             .cancel = r->opts->cancel, .log = r->opts->log,
+		                             .max_connections = 2 * r->world + 16 };
 	if (make_pattern(r, err) || ws_store_open(&store, &r->store, err) || publish(r, err) ||
 	    (w->receivers && w->start(w->ctx, w->host, ws_store_port(r->store), err)))
 		return -1;

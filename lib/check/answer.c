@@ -14,7 +14,7 @@ struct ws_json *ws_answer_file(const char *path, size_t most, struct ws_err *err
 	struct ws_buf text;
 	ws_buf_init(&text, most);
 	if (!ws_file_read(path, &text, err))
-		root = ws_json_parse(ws_buf_str(&text), text.len, path, err);
+		root = ws_json_parse_most(ws_buf_str(&text), text.len, WS_JSON_FILE, path, err);
 	ws_buf_free(&text);
 	return root;
 }

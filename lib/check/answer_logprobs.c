@@ -99,7 +99,7 @@ int ws_logprobs_parse(const char *text, size_t n, const char *what, struct ws_lo
                       struct ws_err *err)
 {
 	*out = (struct ws_logprobs){ 0 };
-	struct ws_json *root = ws_json_parse(text, n, what, err);
+	struct ws_json *root = ws_json_parse_most(text, n, WS_JSON_FILE, what, err);
 	const struct ws_json *answer = root ? ws_answer_only(root, what, err) : NULL;
 	const int rc = answer ? ws_logprobs_take(answer, what, out, err) : -1;
 	ws_json_free(root);
@@ -129,7 +129,7 @@ static int read_one_answer(void *ctx, size_t i, const struct ws_json *answer, co
 int ws_logprobs_parse_all(const char *text, size_t n, const char *what,
                           struct ws_logprobs_list *out, struct ws_err *err)
 {
-	struct ws_json *root = ws_json_parse(text, n, what, err);
+	struct ws_json *root = ws_json_parse_most(text, n, WS_JSON_FILE, what, err);
 	int rc = root ? 0 : -1;
 	*out = (struct ws_logprobs_list){ 0 };
 	if (!rc && !(out->items = calloc(ws_answers_count(root) + 1, sizeof *out->items)))

@@ -166,15 +166,10 @@ int ws_check_plan(struct ws_check *c)
 
 /* ---- running it ---- */
 
-static bool is_chosen(const struct ws_namecheck_opts *o, const char *name)
-{
-	return ws_glob_choose(o->include, o->n_include, o->exclude, o->n_exclude, name);
-}
-
 const struct ws_item *ws_check_sent(const struct ws_check *c, const char *name)
 {
 	const struct ws_item *item = ws_catalog_find(c->items, name);
-	return item && is_chosen(c->opts, name) ? item : NULL;
+	return item && ws_check_chosen(c, name) ? item : NULL;
 }
 
 /* The shapes in the listing decide: the layout is made again for their sizes. */
@@ -195,7 +190,6 @@ static int relate_server(struct ws_check *c, struct ws_shown *server)
 
 static int begin(struct ws_check *c)
 {
-	const struct ws_namecheck_opts *o = c->opts;
 	size_t twice[2];
 	c->n_items = ws_catalog_count(c->items);
 	c->n_parts = c->layout ? ws_layout_part_count(c->layout) : 0;
@@ -205,13 +199,15 @@ static int begin(struct ws_check *c)
 	c->part_item = malloc((c->n_parts + 1) * sizeof *c->part_item);
 	c->part_meant = malloc((c->n_parts + 1) * sizeof *c->part_meant);
 	c->part_reported = calloc(c->n_parts + 1, sizeof *c->part_reported);
-	if (!c->sent || !c->sent_known || !c->part_item || !c->part_meant || !c->part_reported)
+	c->part_left = calloc(c->n_parts + 1, sizeof *c->part_left);
+	if (!c->sent || !c->sent_known || !c->part_item || !c->part_meant ||
+	    !c->part_reported || !c->part_left)
 		return ws_oom(c->err);
 	for (size_t i = 0; i < c->n_parts; i++)
 		c->part_item[i] = c->part_meant[i] = WS_NONE;
 	for (size_t i = 0; i < c->n_items; i++) {
 		const struct ws_item *item = ws_catalog_item(c->items, i);
-		if (!is_chosen(o, item->name))
+		if (!ws_check_chosen(c, item->name))
 			continue;
 		if (ws_check_packed(c, item)) {
 			c->n_packed++;
@@ -224,6 +220,7 @@ static int begin(struct ws_check *c)
 		}
 		c->sent[c->n_sent++] = item;
 	}
+	ws_check_count_left(c);
 	return c->listing && ws_names_init(&c->shown, c->listing->items, sizeof *c->listing->items,
 	                                   c->listing->n, twice, c->err) < 0 ? -1 : 0;
 }
@@ -241,6 +238,8 @@ static void end(struct ws_check *c)
 	free(c->part_item);
 	free(c->part_meant);
 	free(c->part_reported);
+	free(c->part_left);
+	ws_modules_fini(&c->modules);
 }
 
 static int run_steps(struct ws_check *c)
@@ -252,9 +251,11 @@ static int run_steps(struct ws_check *c)
 	for (size_t i = 0; c->layout && i < sizeof steps / sizeof steps[0]; i++)
 		if (steps[i](c))
 			return -1;
-	if (!c->layout && (ws_check_config(c) || ws_check_generic(c)))
+	if (!c->layout && (ws_check_config(c) || (c->listing && ws_check_generic(c))))
 		return -1;
-	return ws_check_scales(c) || ws_check_plan(c) || ws_check_values(c) ? -1 : 0;
+	if (ws_check_received(c) || ws_check_scales(c))
+		return -1;
+	return ws_check_plan(c) || ws_check_values(c) ? -1 : 0;
 }
 
 int ws_namecheck(const struct ws_namecheck_opts *opts, struct ws_findings *out, struct ws_err *err)
@@ -265,7 +266,7 @@ int ws_namecheck(const struct ws_namecheck_opts *opts, struct ws_findings *out, 
 	if (!opts->layout && !opts->listing)
 		return ws_err_set(err, WS_EUSAGE, "names: cannot compare: neither the server's "
 		                  "config nor a list of its parameters is known");
-	/* A server without a model lists only received tensors, which proves nothing. */
+	/* An endpoint without a model lists only received tensors: others may be missing. */
 	c.listing = opts->listing && !opts->listing->received ? opts->listing : NULL;
 	struct ws_shown server;
 	int rc = relate_server(&c, &server);
@@ -278,6 +279,10 @@ int ws_namecheck(const struct ws_namecheck_opts *opts, struct ws_findings *out, 
 	out->sent = c.n_sent + c.n_packed;
 	memcpy(out->tied, c.tied, sizeof out->tied);
 	out->n_tied = c.n_tied;
+	memcpy(out->left_out, c.left_out, sizeof out->left_out);
+	out->n_left_out = c.n_left_out;
+	out->needed = c.needed;
+	out->received = c.received;
 	out->parts = c.n_parts;
 	out->params = c.layout ? ws_layout_param_count(c.layout) : c.listing ? c.listing->n : 0;
 	end(&c);

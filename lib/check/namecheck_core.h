@@ -15,6 +15,10 @@
 enum { WS_CHECK_NAME = 1200 }; /* longest name that is built for a look-up */
 #define WS_NONE SIZE_MAX
 
+struct ws_text {
+	char s[640];
+};
+
 /* ---- reporting: namecheck_report.c ---- */
 
 struct ws_report;
@@ -38,6 +42,16 @@ void ws_report_add(struct ws_report *r, const struct ws_new_finding *s, const ch
 	__attribute__((format(printf, 3, 4)));
 /* Sorts the findings and moves them to *out, which owns them from then on. */
 int ws_report_finish(struct ws_report *r, struct ws_findings *out, struct ws_err *err);
+
+/* ---- modules ---- */
+
+/* The parameters of a server by the module that holds them: "...mlp.experts" of
+ * "...mlp.experts.w13_weight". */
+struct ws_modules {
+	size_t *of;   /* by parameter: its module */
+	bool *gets;   /* by module: something is sent for it that makes the server load it anew */
+	size_t n;
+};
 
 /* ---- the state of one check ---- */
 
@@ -65,6 +79,11 @@ struct ws_check {
 	size_t *part_meant;                  /* by part: the item sent for it under a wrong name */
 	bool *part_reported;                     /* by part: already reported as missing */
 	bool *sent_known;                    /* by sent item: has a part, or servers ignore it */
+	bool *part_left;                     /* by part: a fused item of the source left it out */
+	struct ws_modules modules;           /* with whole_modules */
+	struct ws_left_out left_out[WS_LEFT_OUT_MAX];
+	size_t n_left_out, needed;
+	size_t received;
 	struct ws_tied tied[WS_TIED_MAX];    /* heads for the caller to compare */
 	size_t n_tied;
 	struct ws_err *err;
@@ -80,15 +99,36 @@ int ws_check_missing(struct ws_check *c);  /* parts for which nothing is sent; t
 int ws_check_scales(struct ws_check *c);   /* scales without weights, and the reverse */
 int ws_check_config(struct ws_check *c);   /* contradictions; sizes that do not divide */
 int ws_check_listing(struct ws_check *c);  /* compares the layout with the listing */
+int ws_check_received(struct ws_check *c); /* shapes of tensors that the endpoint has already */
 int ws_check_generic(struct ws_check *c);  /* compares sent items with the listing, without rules */
 int ws_check_plan(struct ws_check *c);     /* partners in different buckets */
 int ws_check_values(struct ws_check *c);   /* reads every tensor */
 
+/* ---- namecheck_left_out.c ---- */
+
+bool ws_check_chosen(const struct ws_check *c, const char *name);
+/* Counts the items that the globs leave out, and marks the parts of fused ones. */
+void ws_check_count_left(struct ws_check *c);
+/* Counts a tensor that the server needs and that has this name. True: it is left out. */
+bool ws_check_need(struct ws_check *c, const char *name);
+/* May it be missing? "left out by {exclude}", "sent by another sender"; NULL: it may not. */
+const char *ws_check_may_lack(const struct ws_check *c, const char *name);
+
+/* ---- namecheck_modules.c ---- */
+
+/* names: of the parameters of the layout, or of the listing. */
+int ws_modules_make(struct ws_check *c, const char *(*name)(const struct ws_check *c, size_t i),
+                    size_t n);
+void ws_modules_fini(struct ws_modules *m);
+/* Something is sent for parameter i. */
+void ws_modules_send(struct ws_check *c, size_t i, const char *name);
+/* Nothing, or only a part, is sent for parameter i: does its server lose it? */
+bool ws_modules_torn(const struct ws_check *c, size_t i, const char *name);
+/* "model.layers.0.mlp.experts" */
+struct ws_text ws_text_of_module(const char *param);
+
 /* ---- namecheck_tied.c ---- */
 
-/* The i-th possible name of the embedding beside a head of this name. NULL: no more, or not a
- * head. */
-const char *ws_embedding_of(const char *head, unsigned i, char dst[WS_CHECK_NAME]);
 /* Checks a part that is a head tied to the embedding. */
 int ws_check_tied(struct ws_check *c, size_t part);
 /* Checks a head and an embedding that share memory on the server. of: the embedding's name
@@ -98,9 +138,6 @@ int ws_check_tied_pair(struct ws_check *c, const struct ws_item *head, const str
 
 /* ---- shared by them: namecheck_text.c ---- */
 
-struct ws_text {
-	char s[640];
-};
 struct ws_text ws_textf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* "[4096, 2048]", "a scalar". */
 struct ws_text ws_text_shape(unsigned n_dims, const int64_t *dims);
@@ -171,6 +208,9 @@ struct ws_relation {
 
 struct ws_relation ws_relate(const struct ws_check *c, const char *name);
 size_t ws_find_shown(const struct ws_check *c, const char *name); /* WS_NONE: not listed */
+/* May the shares of this listed parameter be missing that are not in `shares`? By its own name, and
+ * by those of the checkpoint tensors that it is made of. */
+bool ws_relate_may_lack(const struct ws_check *c, const char *name, unsigned shares);
 /* The shares that are not in `shares`: "k_proj and v_proj". */
 struct ws_text ws_text_lacking(const struct ws_stacked *stack, bool of_experts, unsigned shares);
 

@@ -10,23 +10,27 @@
 
 #include "dims.h"
 #include "rules.h"
+#include "tied.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_STRIPPED = 3, MAX_LAYERS = 4096 };
+enum { MAX_STRIPPED = 3, MAX_LAYERS = 4096, MAX_EXPERTS = 4096 };
 
 /* The tensors that are sent for one listed parameter. */
 struct cover {
 	size_t n, direct;            /* tensors, and those under its own name */
+	size_t left;                 /* tensors of the source that the globs leave out */
+	unsigned left_shares;        /* of the stack, likewise */
 	unsigned shares, of;         /* of the stack */
 	int64_t elements;            /* -1: too many to count */
 	const struct ws_stacked *stack;
 	bool experts;
-	size_t numbered;             /* tensors of single experts */
+	size_t numbered;             /* tensors of single experts, with those left out */
 	int64_t last;                /* the highest of these experts */
+	const char *numbered_as;     /* the name of one of them */
 };
 
 struct generic {
@@ -52,6 +56,16 @@ static int64_t expert_of(const char *name)
 	return -1;
 }
 
+static void count_expert(struct cover *v, const struct ws_relation *r, const char *name)
+{
+	const int64_t expert = r->experts ? expert_of(name) : -1;
+	if (expert < 0)
+		return;
+	v->numbered++;
+	v->last = expert > v->last ? expert : v->last;
+	v->numbered_as = name;
+}
+
 static void cover(struct generic *g, const struct ws_relation *r, const struct ws_item *item)
 {
 	struct cover *v = &g->covers[r->shown];
@@ -59,11 +73,7 @@ static void cover(struct generic *g, const struct ws_relation *r, const struct w
 	v->n++;
 	v->direct += !r->stack;
 	v->experts |= r->experts;
-	const int64_t expert = r->experts ? expert_of(item->name) : -1;
-	if (expert >= 0) {
-		v->numbered++;
-		v->last = expert > v->last ? expert : v->last;
-	}
+	count_expert(v, r, item->name);
 	if (r->stack) {
 		v->stack = r->stack;
 		v->shares |= r->stack->share;
@@ -100,9 +110,9 @@ static bool is_left_aside(struct ws_check *c, const struct ws_item *item)
 static int is_tied_head(struct ws_check *c, const struct ws_item *item)
 {
 	char name[WS_CHECK_NAME];
-	const char *embedding = ws_embedding_of(item->name, 0, name);
+	const char *embedding = ws_embedding_of(item->name, 0, name, sizeof name);
 	for (unsigned i = 1; embedding && ws_find_shown(c, embedding) == WS_NONE; i++)
-		embedding = ws_embedding_of(item->name, i, name);
+		embedding = ws_embedding_of(item->name, i, name, sizeof name);
 	if (!embedding)
 		return 0;
 	const struct ws_item *body = ws_check_sent(c, embedding);
@@ -222,11 +232,10 @@ static int explain(const struct generic *g, const struct ws_item *item)
 static void report_shown(struct ws_check *c, enum ws_verdict verdict, enum ws_severity severity,
                 const struct ws_weight *w, const char *shared, const char *why)
 {
-	const bool missing = verdict == WS_NAME_MISSING || verdict == WS_NAME_PARTIAL;
 	const struct ws_text like = ws_textf("parameters like %.400s %s", ws_text_kind(w->name).s,
 	                                     shared);
 	const struct ws_new_finding finding = {
-		.verdict = verdict, .severity = missing && c->opts->subset ? WS_NOTE : severity,
+		.verdict = verdict, .severity = severity,
 		.name = w->name, .param = w->name, .shared = like.s,
 	};
 	ws_report_add(c->report, &finding, "%s", why);
@@ -258,21 +267,56 @@ static void check_elements(struct ws_check *c, const struct ws_weight *w, const 
 		                     .s);
 }
 
+static void report_left(struct ws_check *c, enum ws_verdict verdict, const struct ws_weight *w)
+{
+	report_shown(c, verdict, WS_NOTE, w, "are left out, or sent by another sender: the server "
+	             "keeps what it has", "left out, or sent by another sender: the server keeps "
+	             "what it has");
+}
+
+/* Does the choice of the caller explain what is missing? */
+static bool may_lack(const struct ws_check *c, const struct ws_weight *w, const struct cover *v)
+{
+	const unsigned shares = v->shares | v->left_shares;
+	return (v->left && (!v->stack || shares == v->of)) ||
+	       ws_relate_may_lack(c, w->name, shares);
+}
+
+/* Of experts 0 to n - 1: those that the source lacks, and that may be missing. */
+static int64_t count_lacking(const struct ws_check *c, const struct cover *v, int64_t n)
+{
+	const char *at = strstr(v->numbered_as, "experts.") + strlen("experts.");
+	const char *end = at + strspn(at, "0123456789");
+	char name[WS_CHECK_NAME];
+	int64_t lacking = 0;
+	for (int64_t i = 0; i < n && i < MAX_EXPERTS; i++)
+		lacking += snprintf(name, sizeof name, "%.*s%" PRId64 "%s",
+		                    (int)(at - v->numbered_as), v->numbered_as, i,
+		                    end) < WS_CHECK_NAME &&
+		           !ws_catalog_find(c->items, name) && ws_check_may_lack(c, name);
+	return lacking;
+}
+
 /* Ranks divide experts, so element counts do not show how many there are. True: some are
  * missing. */
 static bool check_experts(const struct generic *g, const struct ws_weight *w, const struct cover *v)
 {
-	const int64_t n = v->last + 1, of_each = __builtin_popcount(v->of);
 	if (!v->numbered)
 		return false;
+	const int64_t of_each = __builtin_popcount(v->of), least = v->last + 1;
+	const int64_t lacking = count_lacking(g->c, v, g->n_experts > least ? g->n_experts : least);
+	const int64_t all = g->n_experts > least && lacking ? g->n_experts : least;
+	const int64_t n = all - lacking;
 	if ((int64_t)v->numbered != n * of_each)
 		report_shown(g->c, WS_NAME_PARTIAL, WS_ERROR, w, "lack experts",
 		    ws_textf("experts up to number %" PRId64 " are sent, and of their %" PRId64
 		             " tensors only %zu", v->last, n * of_each, v->numbered).s);
-	else if (n < g->n_experts)
+	else if (all < g->n_experts)
 		report_shown(g->c, WS_NAME_PARTIAL, WS_ERROR, w, "lack experts",
 		    ws_textf("%" PRId64 " experts are sent, and config.json gives %" PRId64, n,
 		             g->n_experts).s);
+	else if (v->left || lacking)
+		report_left(g->c, WS_NAME_PARTIAL, w);
 	else
 		return false;
 	return true;
@@ -286,11 +330,25 @@ static bool is_of_unsent_layer(const struct generic *g, const struct ws_weight *
 	const struct ws_text shared = ws_textf("parameters are of layers that nothing is sent for: "
 	                                       "%.400s", g->not_sent.s);
 	const struct ws_new_finding finding = {
-		.verdict = WS_NAME_MISSING, .severity = g->c->opts->subset ? WS_NOTE : WS_ERROR,
+		.verdict = WS_NAME_MISSING, .severity = WS_ERROR,
 		.name = w->name, .param = w->name, .shared = shared.s,
 		.remedy = "name the files of every pipeline stage as sources",
 	};
 	ws_report_add(g->c->report, &finding, "nothing is sent for layer %" PRId64, layer);
+	return true;
+}
+
+/* Nothing, or a part only, is sent for a parameter of a module that gets something. */
+static bool is_torn(struct ws_check *c, const struct ws_weight *w, const struct cover *v)
+{
+	const bool whole = v->n && (v->direct || v->shares == v->of) && !v->left;
+	if (whole || !ws_modules_torn(c, (size_t)(w - c->listing->items), w->name))
+		return false;
+	report_shown(c, WS_NAME_PARTIAL, WS_ERROR, w, "get nothing or a part only, and their "
+	             "modules get something: vLLM loads a module anew when any part of it comes, "
+	             "and gives the rest random values", ws_textf("not all of %.200s is sent: vLLM "
+	             "loads a module anew when any part of it comes, and gives the rest random "
+	             "values", ws_text_of_module(w->name).s).s);
 	return true;
 }
 
@@ -302,8 +360,12 @@ static void check_shown(const struct generic *g, const struct ws_weight *w, cons
 		report_shown(c, WS_NAME_SERVER, WS_NOTE, w, "are not in checkpoints", why);
 		return;
 	}
+	if (is_torn(c, w, v))
+		return;
 	if (v->n == 0) {
-		if (!is_of_unsent_layer(g, w))
+		if (may_lack(c, w, v))
+			report_left(c, WS_NAME_MISSING, w);
+		else if (!is_of_unsent_layer(g, w))
 			report_shown(c, WS_NAME_MISSING, WS_ERROR, w,
 			             "get nothing: the server keeps what it has",
 			             "the server shows it, and nothing is sent for it");
@@ -312,12 +374,14 @@ static void check_shown(const struct generic *g, const struct ws_weight *w, cons
 	if (v->direct && v->direct < v->n)
 		report_shown(c, WS_NAME_TWICE, WS_ERROR, w, "are sent whole and in parts",
 		    "sent whole and in parts: the server takes one after the other");
-	if (!v->direct && v->shares != v->of)
+	if (!v->direct && v->shares != v->of && may_lack(c, w, v))
+		report_left(c, WS_NAME_PARTIAL, w);
+	else if (!v->direct && v->shares != v->of)
 		report_shown(c, WS_NAME_PARTIAL, WS_ERROR, w, "get a part only",
 		             ws_textf("a part only is sent, without %.200s",
 		                      ws_text_lacking(v->stack, v->experts, v->shares).s)
 		                     .s);
-	else if (!check_experts(g, w, v))
+	else if (!check_experts(g, w, v) && !v->left)
 		check_elements(c, w, v);
 }
 
@@ -381,17 +445,71 @@ static void read_config(struct generic *g)
 		g->n_experts = config_number(g->c, experts[i], -1);
 }
 
+static const char *shown_name(const struct ws_check *c, size_t i)
+{
+	return c->listing->items[i].name;
+}
+
+/* The names of a server and of its checkpoints may have different roots, which matters only for
+ * what is left out: an item with an unknown name is reported anyway. */
+static struct ws_relation relate_left(const struct ws_check *c, const char *name)
+{
+	struct ws_relation r = ws_relate(c, name);
+	char longer[WS_CHECK_NAME];
+	for (unsigned k = 0; k < MAX_STRIPPED && r.shown == WS_NONE && *name; k++) {
+		name += strcspn(name, ".");
+		name += *name == '.';
+		r = ws_relate(c, name);
+		if (r.shown == WS_NONE &&
+		    snprintf(longer, sizeof longer, "model.%s", name) < WS_CHECK_NAME)
+			r = ws_relate(c, longer);
+	}
+	return r;
+}
+
+static void leave(struct generic *g, const char *name)
+{
+	const struct ws_relation r = relate_left(g->c, name);
+	if (r.shown == WS_NONE || !ws_check_may_lack(g->c, name))
+		return;
+	struct cover *v = &g->covers[r.shown];
+	ws_check_need(g->c, name);
+	v->left++;
+	count_expert(v, &r, name);
+	if (r.stack) {
+		v->stack = r.stack;
+		v->left_shares |= r.stack->share;
+		v->of |= r.stack->of;
+	}
+}
+
+static void find_left(struct generic *g)
+{
+	const struct ws_check *c = g->c;
+	for (size_t i = 0; i < c->n_items; i++) {
+		const struct ws_item *item = ws_catalog_item(c->items, i);
+		if (!ws_check_chosen(c, item->name))
+			leave(g, item->name);
+	}
+}
+
 static int compare(struct generic *g)
 {
 	struct ws_check *c = g->c;
 	read_config(g);
 	compare_layers(g);
+	find_left(g);
+	if (c->opts->whole_modules && ws_modules_make(c, shown_name, c->listing->n))
+		return -1;
 	for (size_t i = 0; i < c->n_sent; i++) {
 		const struct ws_relation r = ws_relate(c, c->sent[i]->name);
-		if (r.shown != WS_NONE)
+		if (r.shown != WS_NONE) {
 			cover(g, &r, c->sent[i]);
-		else if (explain(g, c->sent[i]))
+			ws_check_need(c, c->sent[i]->name);
+			ws_modules_send(c, r.shown, shown_name(c, r.shown));
+		} else if (explain(g, c->sent[i])) {
 			return -1;
+		}
 	}
 	for (size_t i = 0; i < c->listing->n; i++)
 		check_shown(g, &c->listing->items[i], &g->covers[i]);

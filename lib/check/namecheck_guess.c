@@ -47,7 +47,7 @@ int ws_shown_relate(struct ws_shown *s)
 		s->param_shown[i] = WS_NONE;
 	for (size_t i = 0; i < list->n; i++) {
 		const struct ws_param *p =
-			ws_layout_find_param(s->layout, ws_shown_name(s, list->items[i].name));
+			ws_layout_find_shown(s->layout, ws_shown_name(s, list->items[i].name));
 		s->shown_param[i] = p ? (size_t)(p - params) : WS_NONE;
 		if (p)
 			s->param_shown[p - params] = i;
@@ -63,13 +63,13 @@ static void find_prefix(struct ws_shown *s)
 	const struct ws_weight_list *list = s->c->listing;
 	for (size_t i = 0; i < list->n && i < 64; i++) {
 		const char *name = list->items[i].name, *rest = name;
-		if (ws_layout_find_param(s->layout, name))
+		if (ws_layout_find_shown(s->layout, name))
 			return;
 		for (unsigned k = 0; k < MAX_STRIPPED && *rest; k++) {
 			rest += strcspn(rest, ".");
 			rest += *rest == '.';
 			const size_t n = (size_t)(rest - name);
-			if (n >= sizeof s->prefix || !ws_layout_find_param(s->layout, rest))
+			if (n >= sizeof s->prefix || !ws_layout_find_shown(s->layout, rest))
 				continue;
 			snprintf(s->prefix, sizeof s->prefix, "%.*s", (int)n, name);
 			const struct ws_new_finding finding = {

@@ -106,7 +106,7 @@ static void check_shown_alone(struct ws_shown *s, const struct ws_param *p,
 				     "nothing is sent for this: it keeps what it has";
 		const struct ws_new_finding finding = {
 			.verdict = WS_NAME_MISSING,
-			.severity = c->opts->subset ? WS_NOTE : WS_ERROR,
+			.severity = ws_check_may_lack(c, c->parts[part].name) ? WS_NOTE : WS_ERROR,
 			.name = c->parts[part].name,
 			.param = w->name,
 			.rule = ws_layout_rule(s->layout, p->rule),
@@ -138,12 +138,13 @@ static void check_extra(struct ws_shown *s, const struct ws_weight *w)
 		              why);
 		return;
 	}
+	const bool lacks = ws_check_may_lack(c, w->name) || ws_check_may_lack(c, name);
 	const struct ws_text shared = ws_textf("parameters of the server like %.300s are not in "
 	                                       "the rules of %s, and nothing is sent for them",
 	                                       ws_text_kind(w->name).s,
 	                                       ws_layout_family(s->layout));
 	const struct ws_new_finding finding = {
-		.verdict = WS_NAME_MISSING, .severity = c->opts->subset ? WS_NOTE : WS_ERROR,
+		.verdict = WS_NAME_MISSING, .severity = lacks ? WS_NOTE : WS_ERROR,
 		.name = w->name, .param = w->name, .shared = shared.s,
 		.remedy = "is the config.json that of this server? Else add them to the family by "
 		        "{map} (wsync-map(5))",
@@ -258,7 +259,7 @@ static bool is_other_model(struct ws_shown *s)
 	const size_t n = ws_shown_unexplained(s, &w);
 	if (s->sizes_unknown || n * 2 <= list->n)
 		return false;
-	const struct ws_param *p = ws_layout_find_param(s->layout, ws_shown_name(s, w->name));
+	const struct ws_param *p = ws_layout_find_shown(s->layout, ws_shown_name(s, w->name));
 	const struct ws_new_finding finding = {
 		.verdict = WS_NAME_SERVER, .severity = WS_ERROR, .name = w->name,
 		.param = p ? p->name : NULL,

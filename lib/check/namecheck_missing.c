@@ -32,19 +32,13 @@ static void report_missing(struct ws_check *c, size_t part, enum ws_verdict verd
                            const char *why)
 {
 	const struct ws_part *p = &c->parts[part];
-	/* With --include and the like, missing tensors are intended. */
-	const bool meant = c->opts->subset &&
-	                   !(verdict == WS_NAME_PARTIAL && c->opts->fused_whole);
 	const struct ws_new_finding finding = {
-		.verdict = verdict, .severity = meant ? WS_NOTE : WS_ERROR,
-		.name = p->name, .param = param_of(c, part)->name, .near = near,
-		.rule = ws_check_rule(c, p),
-		.shared = meant ? "tensors were not chosen: the server keeps what it has" : shared,
-		.remedy = meant ? NULL : remedy, .follows = near != NULL,
+		.verdict = verdict, .severity = WS_ERROR, .name = p->name,
+		.param = param_of(c, part)->name, .near = near, .rule = ws_check_rule(c, p),
+		.shared = shared, .remedy = remedy, .follows = near != NULL,
 	};
 	c->part_reported[part] = true;
-	ws_report_add(c->report, &finding, "%s",
-	              meant ? "not chosen: the server keeps what it has" : why);
+	ws_report_add(c->report, &finding, "%s", why);
 }
 
 static bool is_head(const char *name)
@@ -219,10 +213,45 @@ static bool is_partly_sent(struct ws_check *c, size_t part)
 	                   ws_text_module(p->name).s, ws_text_parts(c->layout, p).s, module.s);
 	const struct ws_text shared = ws_textf("fused parameters are sent but for tensors like %s",
 	                                       kind.s);
-	report_missing(c, part, WS_NAME_PARTIAL, NULL, shared.s, c->opts->fused_whole
-	               ? "send all parts: vLLM fills the others' place with random values"
-	               : "send all parts: the server keeps what it has in the others' place",
-	               why.s);
+	report_missing(c, part, WS_NAME_PARTIAL, NULL, shared.s,
+	               "send all parts: the server keeps what it has in the others' place", why.s);
+	return true;
+}
+
+static bool is_torn(struct ws_check *c, size_t part)
+{
+	const struct ws_param *p = param_of(c, part);
+	if (!ws_modules_torn(c, c->parts[part].param, p->name))
+		return false;
+	const struct ws_text module = ws_text_of_module(p->name);
+	const struct ws_text shared = ws_textf("tensors are missing in modules of which others are "
+	                                       "sent, like %.300s: vLLM loads a module anew when "
+	                                       "any part of it comes, and gives the rest random "
+	                                       "values", ws_text_kind(c->parts[part].name).s);
+	const struct ws_text why = ws_textf("a part of %.300s is sent, and this is not: vLLM loads "
+	                                    "the module anew and gives the rest random values",
+	                                    module.s);
+	report_missing(c, part, WS_NAME_PARTIAL, NULL, shared.s, "send all tensors of a module, or "
+	               "none, with one sender", why.s);
+	return true;
+}
+
+static bool may_lack(struct ws_check *c, size_t part)
+{
+	const struct ws_part *p = &c->parts[part];
+	const char *why = ws_check_may_lack(c, p->name);
+	if (!why && c->part_left[part])
+		why = "left out under a fused name";
+	if (!why)
+		return false;
+	const struct ws_text shared = ws_textf("tensors are %s: the server keeps what it has", why);
+	const struct ws_text reason = ws_textf("%s: the server keeps what it has", why);
+	const struct ws_new_finding finding = {
+		.verdict = WS_NAME_MISSING, .severity = WS_NOTE, .name = p->name,
+		.param = param_of(c, part)->name, .rule = ws_check_rule(c, p), .shared = shared.s,
+	};
+	c->part_reported[part] = true;
+	ws_report_add(c->report, &finding, "%s", reason.s);
 	return true;
 }
 
@@ -230,12 +259,30 @@ static void explain(struct gaps *g, size_t part)
 {
 	struct ws_check *c = g->c;
 	if (is_sent_otherwise(c, part) || is_lost_scale(c, part) || is_lost_partner(c, part) ||
-	    is_lost_head(c, part) || is_of_gap(g, part) || is_partly_sent(c, part))
+	    is_torn(c, part) || may_lack(c, part) || is_lost_head(c, part) ||
+	    is_of_gap(g, part) || is_partly_sent(c, part))
 		return;
 	const struct ws_text shared = ws_textf("tensors like %s are not sent: the server keeps "
 	                                       "what it has", ws_text_kind(c->parts[part].name).s);
 	report_missing(c, part, WS_NAME_MISSING, NULL, shared.s, NULL,
 	            "nothing is sent for it: the server keeps what it has");
+}
+
+static const char *param_name(const struct ws_check *c, size_t i)
+{
+	return ws_layout_param(c->layout, i)->name;
+}
+
+static int find_modules(struct ws_check *c)
+{
+	if (!c->opts->whole_modules)
+		return 0;
+	if (ws_modules_make(c, param_name, ws_layout_param_count(c->layout)))
+		return -1;
+	for (size_t i = 0; i < c->n_parts; i++)
+		if (is_sent(c, i) && !param_of(c, i)->tied_to)
+			ws_modules_send(c, c->parts[i].param, param_of(c, i)->name);
+	return 0;
 }
 
 /* An optional parameter may be missing as a whole, but not in part. */
@@ -258,10 +305,15 @@ int ws_check_missing(struct ws_check *c)
 	for (size_t i = 0; !rc && i < c->n_parts; i++)
 		if (param_of(c, i)->tied_to)
 			rc = ws_check_tied(c, i);
+	rc = rc ? rc : find_modules(c);
 	find_gaps(g);
 	for (size_t i = 0; !rc && i < c->n_parts; i++)
-		if (!is_sent(c, i) && !c->part_reported[i] && is_wanted(c, i))
-			explain(g, i);
+		if (is_wanted(c, i)) {
+			if (!param_of(c, i)->tied_to)
+				ws_check_need(c, c->parts[i].name);
+			if (!is_sent(c, i) && !c->part_reported[i])
+				explain(g, i);
+		}
 	free(g);
 	return rc;
 }

@@ -16,6 +16,7 @@ static const struct ws_stacked stacks[] = {
 	{ "kv_a_proj_with_mqa", "fused_qkv_a_proj_with_mqa", 2, 3 },
 	{ "in_proj_qkv", "in_proj_qkvz", 1, 3 }, { "in_proj_z", "in_proj_qkvz", 2, 3 },
 	{ "in_proj_b", "in_proj_ba", 1, 3 }, { "in_proj_a", "in_proj_ba", 2, 3 },
+	{ "moe_statics", "gate", 1, 1 }, /* Ernie at SGLang */
 };
 
 static const struct ws_stacked expert_stacks[] = {
@@ -53,18 +54,29 @@ static bool is_segment(const char *p, size_t n, const char *word)
 	return strlen(word) == n && !memcmp(p, word, n);
 }
 
+/* By SGLang's name ("experts.w13_weight") or vLLM's ("experts.routed_experts.w13_weight"). */
+static size_t find_experts(const struct ws_check *c, const char *name, const char *p,
+                           const char *leaf)
+{
+	static const char *const words[] = { "experts.", "experts.routed_experts." };
+	char fused[WS_CHECK_NAME];
+	size_t shown = WS_NONE;
+	for (size_t i = 0; shown == WS_NONE && i < sizeof words / sizeof words[0]; i++)
+		if (snprintf(fused, sizeof fused, "%.*s%s%s", (int)(p - name), name, words[i],
+		             leaf) < WS_CHECK_NAME)
+			shown = ws_find_shown(c, fused);
+	return shown;
+}
+
 static bool relate_stacked(const struct ws_check *c, const char *name, const char *p,
                            struct ws_relation *r)
 {
 	const char *leaf = p + strlen("experts.");
-	char fused[WS_CHECK_NAME];
 	for (size_t i = 0; i < N_STACKED_EXPERTS; i++) {
 		const struct ws_stacked *s = &stacked_experts[i];
-		if (strcmp(leaf, s->part) || snprintf(fused, sizeof fused, "%.*sexperts.%s",
-		                                      (int)(p - name), name,
-		                                      s->fused) >= WS_CHECK_NAME)
+		if (strcmp(leaf, s->part))
 			continue;
-		*r = (struct ws_relation){ ws_find_shown(c, fused), s, true };
+		*r = (struct ws_relation){ find_experts(c, name, p, s->fused), s, true };
 		return r->shown != WS_NONE;
 	}
 	return false;
@@ -83,11 +95,10 @@ static bool relate_expert(const struct ws_check *c, const char *name, const char
 	const size_t n = segment_length(leaf);
 	for (size_t i = 0; i < N_EXPERT_STACKS; i++) {
 		const struct ws_stacked *s = &expert_stacks[i];
-		if (!is_segment(leaf, n, s->part) || leaf[n] != '.' || snprintf(fused, sizeof fused,
-		                "%.*sexperts.%s_%s", (int)(p - name), name, s->fused,
-		                leaf + n + 1) >= WS_CHECK_NAME)
+		if (!is_segment(leaf, n, s->part) || leaf[n] != '.' ||
+		    snprintf(fused, sizeof fused, "%s_%s", s->fused, leaf + n + 1) >= WS_CHECK_NAME)
 			continue;
-		*r = (struct ws_relation){ ws_find_shown(c, fused), s, true };
+		*r = (struct ws_relation){ find_experts(c, name, p, fused), s, true };
 		return r->shown != WS_NONE;
 	}
 	return false;
@@ -121,6 +132,52 @@ struct ws_relation ws_relate(const struct ws_check *c, const char *name)
 			return r;
 	}
 	return r;
+}
+
+/* ---- what globs leave out ---- */
+
+/* Is the tensor left out that is the share s of this parameter? p: the fused segment. */
+static bool lacks_share(const struct ws_check *c, const char *name, const char *p,
+                        const struct ws_stacked *s)
+{
+	char part[WS_CHECK_NAME];
+	return snprintf(part, sizeof part, "%.*s%s%s", (int)(p - name), name, s->part,
+	                p + segment_length(p)) < WS_CHECK_NAME && ws_check_may_lack(c, part);
+}
+
+/* The same for expert 0, which stands for all. */
+static bool lacks_expert_share(const struct ws_check *c, const char *name, const char *p,
+                               const struct ws_stacked *s)
+{
+	const char *experts = strstr(name, "experts.");
+	const size_t n = strlen(s->fused);
+	char part[WS_CHECK_NAME];
+	return experts && !strncmp(p, s->fused, n) && p[n] == '_' &&
+	       snprintf(part, sizeof part, "%.*sexperts.0.%s.%s", (int)(experts - name), name,
+	                s->part, p + n + 1) < WS_CHECK_NAME && ws_check_may_lack(c, part);
+}
+
+bool ws_relate_may_lack(const struct ws_check *c, const char *name, unsigned shares)
+{
+	if (ws_check_may_lack(c, name))
+		return true;
+	for (const char *p = name; *p; p += segment_length(p), p += *p == '.') {
+		unsigned left = shares, of = 0;
+		for (size_t i = 0; i < N_STACKS; i++) {
+			if (!is_segment(p, segment_length(p), stacks[i].fused))
+				continue;
+			of = stacks[i].of;
+			left |= lacks_share(c, name, p, &stacks[i]) ? stacks[i].share : 0;
+		}
+		for (size_t i = 0; i < N_EXPERT_STACKS; i++)
+			if (lacks_expert_share(c, name, p, &expert_stacks[i])) {
+				of = expert_stacks[i].of;
+				left |= expert_stacks[i].share;
+			}
+		if (of && left == of)
+			return true;
+	}
+	return false;
 }
 
 struct ws_text ws_text_lacking(const struct ws_stacked *stack, bool of_experts, unsigned shares)

@@ -313,6 +313,47 @@ static void check_dtype(const struct misfit *m)
 	}
 }
 
+/* ---- endpoints without a model ---- */
+
+static void check_received(struct ws_check *c, const struct ws_item *item,
+                           const struct ws_weight *w)
+{
+	if (w->shapeless)
+		return;
+	c->received++;
+	if (ws_dims_equal(item->n_dims, item->dims, w->n_dims, w->dims))
+		return;
+	const struct ws_text shared = ws_textf("tensors like %.300s have another shape than those "
+	                                       "that the endpoint has received under their names",
+	                                       ws_text_kind(item->name).s);
+	const struct ws_new_finding finding = {
+		.verdict = WS_NAME_SHAPE, .severity = WS_ERROR, .name = item->name,
+		.param = w->name, .shared = shared.s,
+		.remedy = "push the model that it has, or start the endpoint again",
+	};
+	ws_report_add(c->report, &finding, "%.200s sent, and the endpoint has received %.200s "
+	              "under this name, and keeps this shape", ws_text_shape(item->n_dims,
+	              item->dims).s, ws_text_shape(w->n_dims, w->dims).s);
+}
+
+int ws_check_received(struct ws_check *c)
+{
+	const struct ws_weight_list *l = c->opts->listing;
+	struct ws_names names;
+	size_t twice[2];
+	if (!l || !l->received)
+		return 0;
+	if (ws_names_init(&names, l->items, sizeof *l->items, l->n, twice, c->err) < 0)
+		return -1;
+	for (size_t i = 0; i < c->n_sent; i++) {
+		const struct ws_weight *w = ws_names_find(&names, c->sent[i]->name);
+		if (w)
+			check_received(c, c->sent[i], w);
+	}
+	ws_names_fini(&names);
+	return 0;
+}
+
 int ws_check_shapes(struct ws_check *c)
 {
 	for (size_t i = 0; i < c->n_parts; i++) {

@@ -184,6 +184,7 @@ const char *ws_server_only(const char *name)
 		{ ".v_scale", "a scale of the server's own KV cache" },
 		{ ".inv_freq", "the server computes its rotary frequencies" },
 		{ ".cos_sin_cache", "the server computes its rotary frequencies" },
+		{ ".gemma_weight", "the server computes it from the weight of the norm" },
 	};
 	for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
 		if (ws_ends_with(name, ends[i][0]))

@@ -8,6 +8,7 @@
 #include "namecheck_core.h"
 
 #include "number.h"
+#include "tied.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -123,9 +124,9 @@ static struct ws_text reason(const struct ws_tied *t)
 
 static struct ws_text remedy(const struct ws_tied *t)
 {
-	return ws_textf("{exclude} %.250s sends the embedding alone; {config} DIR names the "
-	                "config.json of a server that has a head of its own",
-	                t->head->name);
+	return ws_textf("start the server with \"tie_word_embeddings\": false in its config.json "
+	                "and with %.250s in its checkpoint; or, if such a server runs, name its "
+	                "config.json by {config} DIR", t->head->name);
 }
 
 int ws_tied_check(const struct ws_tied *t, const struct ws_cancel *cancel, struct ws_err *err)
@@ -184,34 +185,20 @@ int ws_check_tied_pair(struct ws_check *c, const struct ws_item *head, const str
 
 /* ---- heads by their names ---- */
 
-const char *ws_embedding_of(const char *head, unsigned i, char dst[WS_CHECK_NAME])
-{
-	static const char *const names[] = { "model.embed_tokens.weight", "embed_tokens.weight",
-		                             "model.language_model.embed_tokens.weight" };
-	static const char end[] = "lm_head.weight";
-	const size_t n = strlen(head);
-	if (i >= sizeof names / sizeof names[0] || n < sizeof end - 1)
-		return NULL;
-	const size_t before = n - (sizeof end - 1);
-	if (strcmp(head + before, end) || (before && head[before - 1] != '.'))
-		return NULL;
-	return snprintf(dst, WS_CHECK_NAME, "%.*s%s", (int)before, head, names[i]) < WS_CHECK_NAME ?
-	               dst :
-	               NULL;
-}
-
 void ws_tied_find(const struct ws_namecheck_opts *o, struct ws_findings *out)
 {
 	char name[WS_CHECK_NAME];
-	int64_t tied = 0;
-	if (!o->config || !ws_config_int(o->config, "tie_word_embeddings", &tied) || !tied)
+	if (!o->config || !ws_config_tied(o->config))
 		return;
 	struct ws_check c = { .opts = o, .items = o->items };
 	for (size_t i = 0; i < ws_catalog_count(o->items) && out->n_tied < WS_TIED_MAX; i++) {
 		const struct ws_item *head = ws_check_sent(&c, ws_catalog_item(o->items, i)->name),
 				     *body = NULL;
-		for (unsigned k = 0; head && !body && ws_embedding_of(head->name, k, name); k++)
+		for (unsigned k = 0; head && !body; k++) {
+			if (!ws_embedding_of(head->name, k, name, sizeof name))
+				break;
 			body = ws_check_sent(&c, name);
+		}
 		if (body)
 			out->tied[out->n_tied++] = (struct ws_tied){ head, body };
 	}

@@ -4,6 +4,7 @@
 #include "wsync/tool/prompts.h"
 
 #include "file.h"
+#include "wsync/tool/str.h"
 #include "wsync/tool/json_read.h"
 
 #include <inttypes.h>
@@ -27,6 +28,8 @@ int ws_prompts_add(struct ws_prompts *p, const char *text, const int64_t *ids, s
                    unsigned most, struct ws_err *err)
 {
 	struct ws_prompt x = { .n_ids = text ? 0 : n_ids, .most = most };
+	if (ws_check_utf8(text, "prompt", err))
+		return -1;
 	if (p->n >= WS_PROMPTS_MAX)
 		return ws_err_set(err, WS_EINPUT, "more than %d prompts", WS_PROMPTS_MAX);
 	struct ws_prompt *items = realloc(p->items, (p->n + 1) * sizeof *items);
@@ -113,6 +116,8 @@ int ws_prompts_parse(struct ws_prompts *p, const char *text, size_t n, const cha
 		if (len && add_line(p, text, len, err)) {
 			snprintf(where, sizeof where, "line %zu", line);
 			ws_err_wrap(err, "%s: %s", what, where);
+			if (err && err->code == WS_EUSAGE)
+				err->code = WS_EINPUT;
 			return -1;
 		}
 		text = next;

@@ -213,7 +213,7 @@ int ws_routing_parse(const char *text, size_t n, const char *what,
                      struct ws_err *err)
 {
 	*out = (struct ws_routing){ 0 };
-	struct ws_json *root = ws_json_parse(text, n, what, err);
+	struct ws_json *root = ws_json_parse_most(text, n, WS_JSON_FILE, what, err);
 	const struct ws_json *answer = root ? ws_answer_only(root, what, err) : NULL;
 	const int rc = answer ? ws_routing_take(answer, what, shape, out, err) : -1;
 	ws_json_free(root);

@@ -30,6 +30,7 @@ int ws_endpoint_prepare(struct ws_endpoint_call *call, const char *url, const ch
 	call->base_len = strlen(url);
 	snprintf(call->path, sizeof call->path, "%.*s", (int)strcspn(path, "?"), path);
 	call->http.method = method;
+	call->http.admin = ws_http_wants_admin(call->path);
 	call->http.url = call->url;
 	call->http.body = body && body->len ? body->data : NULL;
 	call->http.body_len = body ? body->len : 0;
@@ -211,6 +212,21 @@ static bool has_flushed(const struct ws_endpoint_call *call, const char *words)
 	       has_success(call, words);
 }
 
+/* vLLM: an empty body, after the caches were emptied. */
+static bool has_nothing(const struct ws_endpoint_call *call, const char *words)
+{
+	(void)words;
+	return !call->http.reply.len;
+}
+
+/* Plain text, also with a failure's status. */
+static bool has_cleared(const struct ws_endpoint_call *call, const char *words)
+{
+	(void)call;
+	return !strncmp(words, "Hierarchical cache storage backend cleared",
+	                strlen("Hierarchical cache storage backend cleared"));
+}
+
 /* {"results": [one per worker]} */
 static bool has_results(const struct ws_endpoint_call *call, const char *words)
 {
@@ -247,6 +263,8 @@ static const struct {
 	  { "/release_memory_occupation", "/resume_memory_occupation", "/sleep", "/wake_up" } },
 	{ has_flushed, { "/flush_cache" } },
 	{ has_success, { "/reset_prefix_cache" } },
+	{ has_nothing, { "/reset_mm_cache", "/reset_encoder_cache" } },
+	{ has_cleared, { "/hicache/storage-backend/clear", "/clear_hicache_storage_backend" } },
 	{ has_results, { "/collective_rpc" } },
 };
 
@@ -265,6 +283,10 @@ static bool is_expected(const struct ws_endpoint_call *call, const char *words)
 	return true;
 }
 
+const char ws_endpoint_silent_hint[] =
+	"this version of vLLM does not say whether it dropped the cache, but a pause does it: "
+	"wsync-ctl pause, then wsync-ctl resume";
+
 static int refuse_unexpected(const struct ws_endpoint_call *call, const char *words,
                              struct ws_err *err)
 {
@@ -274,8 +296,7 @@ static int refuse_unexpected(const struct ws_endpoint_call *call, const char *wo
 	           *words ? "\"" : "");
 	/* vLLM up to 0.25 answers so in any case. */
 	if (strcmp(call->path, "/reset_prefix_cache") == 0 && !call->http.reply.len)
-		ws_err_hint(err, "this version of vLLM does not say whether it dropped the cache, "
-		                 "but a pause does it: wsync-ctl pause, then wsync-ctl resume");
+		ws_err_hint(err, "%s", ws_endpoint_silent_hint);
 	else
 		ws_err_hint(err, "perhaps a proxy answered: it is not known whether the server "
 		                 "received the request");
@@ -296,11 +317,18 @@ static int refuse_early(const struct ws_endpoint_call *call, struct ws_err *err)
 	return -1;
 }
 
-static void hint_at(long status, struct ws_err *err)
+static void hint_at(const struct ws_http_call *http, struct ws_err *err)
 {
-	if (status == 401 || status == 403)
-		ws_err_hint(err, "the server wants its API key (the admin key, where it has one): "
-		                 "give it with {api_key}");
+	const long status = http->status;
+	if (status == 401 && http->as_admin)
+		ws_err_hint(err,
+		            "the server refused the admin key. A server without an admin key wants "
+		            "its API key: leave out {admin_api_key}. If only some of the servers "
+		            "have an admin key, run this once for those and once for the others");
+	else if (status == 401 || status == 403)
+		ws_err_hint(err,
+		            "the server wants its API key: give it with {api_key}, and its admin "
+		            "key, where it has one, with {admin_api_key}");
 	else if (status == 404)
 		ws_err_hint(err, "this server, or its version, cannot do that");
 	else if (status == 502 || status == 504)
@@ -320,7 +348,7 @@ static int refuse_words(const struct ws_endpoint_call *call, const char *words, 
 	                                         : "refused";
 	ws_err_set(err, WS_EREFUSED, "%s %s: %s (HTTP %ld)%s%s%s", http->method, call->path, what,
 	           http->status, *words ? ": \"" : "", words, *words ? "\"" : "");
-	hint_at(http->status, err);
+	hint_at(http, err);
 	if (err)
 		err->native = (int)http->status;
 	return -1;
@@ -402,7 +430,8 @@ int ws_endpoint_reply(struct ws_endpoint_call *call, const struct ws_json **root
 	const struct ws_buf *reply = &call->http.reply;
 	char words[WORDS_MAX] = "", base[WS_URL_MAX];
 	if (!call->root && reply->len && !call->http.err.code)
-		call->root = ws_json_parse(reply->data, reply->len, "reply", NULL);
+		call->root = ws_json_parse_most(reply->data, reply->len, WS_JSON_LARGE, "reply",
+		                                NULL);
 	if (!call->http.err.code)
 		find_words(call, words, sizeof words);
 	const int rc = read_status(call, words, err);

@@ -56,7 +56,9 @@ int ws_endpoint_reply(struct ws_endpoint_call *call, const struct ws_json **root
 bool ws_endpoint_said_no(const struct ws_err *err);
 /* For an answer to ws_endpoint_flush: the server has requests, and flushes when it has none. */
 bool ws_endpoint_is_busy(const struct ws_err *said);
-/* A vLLM up to 0.25 answered the flush without saying whether it did it. */
+/* A vLLM up to 0.25 answered the flush without saying whether it did it: an empty reply, with this
+ * hint. */
+extern const char ws_endpoint_silent_hint[];
 bool ws_endpoint_is_silent_reset(const struct ws_err *said);
 /* For an answer to ws_endpoint_destroy_group: the server did not know the group. */
 bool ws_endpoint_knew_none(const struct ws_endpoint_answer *a);

@@ -11,10 +11,11 @@
  *
  * Other fields are ignored. Only wsync-endpoint sends "received", "dtype" and "algorithm" and the
  * fields that are marked "ours" below. */
+#include "endpoint_caches.h"
 #include "endpoint_call.h"
 
 #include "hash.h"
-#include "instance.h"
+#include "identity.h"
 #include "listing_read.h"
 #include "wsync/tool/str.h"
 
@@ -90,6 +91,7 @@ void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoi
 	const char *drafts = ws_json_get_string(root, "speculative_algorithm", "NGRAM");
 	/* these two need no model */
 	info->has_draft = strcasecmp(drafts, "NGRAM") != 0 && strcasecmp(drafts, "UNO") != 0;
+	ws_caches_of_sglang(root, info);
 	info->offloads = is_positive(root, "cpu_offload_gb") ||
 	                 is_positive(root, "offload_group_size");
 	info->moves_experts = ws_json_get_bool(root, "enable_eplb", false) ||
@@ -103,6 +105,7 @@ void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoi
 	take_text(root, "device", info->device, sizeof info->device);
 	take_text(root, "quantization", info->quantization, sizeof info->quantization);
 	take_text(root, "load_format", info->load_format, sizeof info->load_format);
+	info->weights_copy = ws_json_get_bool(root, "enable_weights_cpu_backup", false);
 	info->keeps_anything = ws_json_get_bool(root, "keeps_anything", false); /* ours */
 	take_text(root, "nccl_version", info->nccl_version, sizeof info->nccl_version); /* ours */
 	const char *override = ws_json_get_string(root, "json_model_override_args", "");
@@ -112,7 +115,8 @@ void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoi
 	take_text(root, "weight_version", info->weight_version, sizeof info->weight_version);
 	take_text(root, "model_path", info->model_path, sizeof info->model_path);
 	take_text(root, "served_model_name", info->served_model, sizeof info->served_model);
-	info->instance = ws_instance_of(root);
+	ws_identity_read(root, 0, &info->identity);
+	info->instance = ws_identity_number(&info->identity);
 }
 
 void ws_endpoint_decode_model_info(const struct ws_json *root, struct ws_endpoint_info *info)
@@ -120,6 +124,7 @@ void ws_endpoint_decode_model_info(const struct ws_json *root, struct ws_endpoin
 	/* The live weight version. /server_info reports the version at the start. */
 	take_text(root, "weight_version", info->weight_version, sizeof info->weight_version);
 	take_text(root, "model_type", info->model_type, sizeof info->model_type);
+	ws_caches_of_sglang_model(root, info);
 	const char *first = ws_json_string(ws_json_first(ws_json_get(root, "architectures")));
 	if (first)
 		ws_printable(info->architecture, sizeof info->architecture, first, strlen(first));

@@ -3,6 +3,7 @@
 #include "endpoint_words.h"
 
 #include "wsync/tool/json.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,24 +71,39 @@ int ws_endpoint_resume(const struct ws_call *to, struct ws_endpoint_answer *answ
 int ws_endpoint_check_version(const char *version, struct ws_err *err)
 {
 	if (!version || *version)
-		return 0;
+		return ws_check_label(version, "{weight_version}", WS_VERSION_MAX, err);
 	ws_err_set(err, WS_EUSAGE, "the weight version is empty");
 	return ws_err_hint(err, "is a variable of the shell not set?");
 }
 
-static const char *without_zeros(const char *digits)
+struct integer {
+	bool negative;
+	const char *digits; /* without zeros before them; none: 0 */
+	size_t n;
+};
+
+/* Decimal digits, however many, perhaps after a sign; blanks around them do not count. */
+static bool read_integer(const char *text, struct integer *out)
 {
-	return digits + strspn(digits, "0");
+	text += strspn(text, " ");
+	out->negative = *text == '-';
+	text += *text == '-' || *text == '+';
+	const size_t n = strspn(text, "0123456789"), zeros = strspn(text, "0");
+	out->digits = text + zeros;
+	out->n = n - zeros;
+	out->negative = out->negative && out->n;
+	return n && !text[n + strspn(text + n, " ")];
 }
 
 bool ws_endpoint_is_older(const char *version, const char *than)
 {
-	static const char digits[] = "0123456789";
-	if (!*version || !*than || version[strspn(version, digits)] || than[strspn(than, digits)])
+	struct integer a, b;
+	if (!read_integer(version, &a) || !read_integer(than, &b))
 		return false;
-	const char *a = without_zeros(version), *b = without_zeros(than);
-	const size_t n = strlen(a), m = strlen(b);
-	return n < m || (n == m && strcmp(a, b) < 0);
+	if (a.negative != b.negative)
+		return a.negative;
+	const int larger = a.n != b.n ? (a.n > b.n) - (a.n < b.n) : memcmp(a.digits, b.digits, a.n);
+	return a.negative ? larger > 0 : larger < 0;
 }
 
 int ws_endpoint_set_version(const struct ws_call *to, const char *version,
@@ -182,8 +198,10 @@ bool ws_endpoint_is_busy(const struct ws_err *said)
 
 bool ws_endpoint_is_silent_reset(const struct ws_err *said)
 {
+	/* Only an empty reply has this hint: another may be that of a proxy. */
 	return said->code == WS_EREFUSED && said->native == 200 &&
-	       strstr(said->msg, "/reset_prefix_cache: the reply");
+	       strstr(said->msg, "/reset_prefix_cache: the reply") &&
+	       strstr(said->hint, ws_endpoint_silent_hint);
 }
 
 static bool any_busy(const struct ws_endpoint_answer *answers, size_t n)
@@ -217,7 +235,8 @@ int ws_endpoint_flush(const struct ws_call *to, ws_deadline patience,
 	struct ws_err why = WS_ERR_INIT;
 	struct ws_asking a = { .to = to, .name = "flush",
 		               .words = { { "GET", "/flush_cache", NULL },
-		                          { "POST", "/reset_prefix_cache", NULL } } };
+		                          { "POST", "/reset_prefix_cache?reset_external=true",
+		                            NULL } } };
 	int rc = ws_asking_open(&a, &why);
 	if (rc == 0)
 		rc = flush_all(&a, ws_deadline_min(patience, to->until), answers, &why);

@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { HOST_MAX = 256 };
@@ -20,10 +21,27 @@ struct parts {
 	int path_len;        /* without trailing slashes */
 };
 
+/* Finds the last '@', or its code in a URL. NULL: there is none. */
+static const char *find_last_at(const char *text)
+{
+	const char *at = strrchr(text, '@');
+	for (const char *p = text; (p = strstr(p, "%40")); p++)
+		at = !at || p > at ? p : at;
+	return at;
+}
+
+/* Quotes the text without a user, a password, a query and a fragment, which may hold secrets. */
 static int refuse_url(struct ws_err *err, const char *text, const char *why)
 {
-	char shown[200];
-	ws_printable(shown, sizeof shown, text, strlen(text));
+	char shown[200], hidden[WS_URL_MAX + 8];
+	const size_t query = strcspn(text, "?#");
+	const char *scheme = strstr(text, "://"), *at = find_last_at(text);
+	const char *user = scheme ? scheme + 3 : text;
+	/* With both, either may contain the sign of the other. */
+	const char *rest = at && text[query] ? "" : at && at > user ? at : user;
+	snprintf(hidden, sizeof hidden, "%.*s%s%.*s%s", (int)(user - text), text, at ? "***" : "",
+	         (int)strcspn(rest, "?#"), rest, !at && text[query] ? "***" : "");
+	ws_printable(shown, sizeof shown, hidden, strlen(hidden));
 	return ws_err_set(err, WS_EUSAGE, "endpoint '%s': %s", shown, why);
 }
 
@@ -56,6 +74,21 @@ static const char *split_scheme(const char *text, struct parts *p)
 	return end + 3;
 }
 
+/* The last dot of a name is that of the root. An address has none, and "10.0.0.1." would be looked
+ * up as a name, or sent to a proxy as one. */
+static const char *check_dots(struct parts *p)
+{
+	struct in_addr v4;
+	char address[HOST_MAX];
+	const size_t n = strlen(p->host);
+	if (p->host[0] == '.' || strstr(p->host, ".."))
+		return "has an empty label in its host name";
+	snprintf(address, sizeof address, "%.*s", (int)n - 1, p->host);
+	if (p->host[n - 1] == '.' && inet_aton(address, &v4))
+		p->host[n - 1] = '\0';
+	return NULL;
+}
+
 static const char *take_host(const char *at, size_t n, struct parts *p)
 {
 	struct in6_addr v6;
@@ -71,7 +104,7 @@ static const char *take_host(const char *at, size_t n, struct parts *p)
 	p->host[n] = '\0';
 	if (p->v6 && inet_pton(AF_INET6, p->host, &v6) != 1)
 		return "has no IPv6 address between its brackets";
-	return NULL;
+	return p->v6 ? NULL : check_dots(p);
 }
 
 static const char *take_port(const char *at, size_t n, struct parts *p)
@@ -146,6 +179,9 @@ static void canonical_address(struct parts *p)
 {
 	struct in_addr v4;
 	struct in6_addr v6;
+	const size_t n = strlen(p->host);
+	if (!p->v6 && n > 1 && p->host[n - 1] == '.') /* the root of names */
+		p->host[n - 1] = '\0';
 	if (!p->v6 && inet_aton(p->host, &v4)) {
 		if (v4.s_addr == htonl(INADDR_ANY))
 			v4.s_addr = htonl(INADDR_LOOPBACK);
@@ -195,4 +231,57 @@ bool ws_endpoint_same(const char *a, const char *b)
 	return x.port == y.port && x.path_len == y.path_len &&
 	       memcmp(x.path, y.path, (size_t)x.path_len) == 0 &&
 	       (strcmp(x.host, y.host) == 0 || (is_localhost(x.host) && is_localhost(y.host)));
+}
+
+/* One text for all URLs of one endpoint. */
+static char *key_of(const char *url, struct ws_err *err)
+{
+	struct parts p;
+	char *key = NULL;
+	const char *why = split_canonical(url, &p);
+	if (why)
+		refuse_url(err, url, why);
+	else if (asprintf(&key, "%s:%u%.*s", is_localhost(p.host) ? "localhost" : p.host, p.port,
+	                  p.path_len, p.path) < 0)
+		key = NULL, ws_oom(err);
+	return key;
+}
+
+struct keyed {
+	char *key;
+	size_t i;
+};
+
+static int by_key(const void *a, const void *b)
+{
+	const struct keyed *x = a, *y = b;
+	const int order = strcmp(x->key, y->key);
+	return order ? order : x->i < y->i ? -1 : x->i > y->i;
+}
+
+int ws_endpoint_find_twice(const char *const *urls, size_t n, size_t *first, size_t *again,
+                           struct ws_err *err)
+{
+	struct keyed *all = calloc(n + 1, sizeof *all);
+	int rc = all ? 0 : ws_oom(err);
+	*first = *again = n;
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		all[i] = (struct keyed){ key_of(urls[i], err), i };
+		rc = all[i].key ? 0 : -1;
+	}
+	if (rc == 0)
+		qsort(all, n, sizeof *all, by_key);
+	for (size_t i = 1; rc == 0 && i < n; i++)
+		if (strcmp(all[i - 1].key, all[i].key) == 0 && all[i].i < *again) {
+			*first = all[i - 1].i;
+			*again = all[i].i;
+		}
+	for (size_t i = 0; all && i < n; i++)
+		free(all[i].key);
+	free(all);
+	if (rc || *again == n)
+		return rc;
+	const bool other = strcmp(urls[*first], urls[*again]) != 0;
+	return ws_err_set(err, WS_EUSAGE, "endpoint %s: given twice%s%s", urls[*again],
+	                  other ? ", also as " : "", other ? urls[*first] : "");
 }

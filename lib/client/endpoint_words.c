@@ -96,8 +96,13 @@ static int prepare_one(struct ws_asking *a, size_t i, struct ws_err *err)
 		ws_buf_puts(&a->bodies[i], w->body);
 	if (ws_buf_check(&a->bodies[i], a->name, err))
 		return -1;
-	return ws_endpoint_prepare(&a->calls[i], a->to->urls[i], w->method, w->path, &a->bodies[i],
-	                           a->to->until, err);
+	if (ws_endpoint_prepare(&a->calls[i], a->to->urls[i], w->method, w->path, &a->bodies[i],
+	                        a->to->until, err))
+		return -1;
+	/* vLLM has some of SGLang's paths, but no such key. */
+	if (a->family[i] != WS_FAMILY_SGLANG || a->guessed[i])
+		a->calls[i].http.admin = false;
+	return 0;
 }
 
 /* True if the server has no route of SGLang's, so it gets the words of vLLM. */
@@ -108,6 +113,17 @@ static bool turn_to_vllm(struct ws_asking *a, size_t i, const struct ws_err *sai
 		return false;
 	a->guessed[i] = false;
 	a->family[i] = WS_FAMILY_VLLM;
+	return true;
+}
+
+/* True if the server wants a key on a route of SGLang's, so it gets the admin key: a vLLM, which
+ * wants none there, must not. */
+static bool turn_to_admin(struct ws_asking *a, size_t i, const struct ws_err *said)
+{
+	if (!a->guessed[i] || said->code != WS_EREFUSED || said->native != 401 ||
+	    !ws_http_has_admin_key(a->to->http) || !ws_http_wants_admin(a->calls[i].path))
+		return false;
+	a->guessed[i] = false;
 	return true;
 }
 
@@ -122,7 +138,8 @@ static int read_answers(struct ws_asking *a, bool *asked, struct ws_endpoint_ans
 		const struct ws_err first = answers[i].err;
 		const bool second = a->family[i] == WS_FAMILY_VLLM && first.native == 404;
 		read_answer(&a->calls[i], a->name, &answers[i]);
-		asked[i] = turn_to_vllm(a, i, &answers[i].err);
+		asked[i] = turn_to_vllm(a, i, &answers[i].err) ||
+		           turn_to_admin(a, i, &answers[i].err);
 		if (asked[i] && prepare_one(a, i, err))
 			return -1;
 		*again |= asked[i];

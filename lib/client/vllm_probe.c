@@ -17,8 +17,9 @@
  * prime-rl. */
 #include "vllm_probe.h"
 
+#include "endpoint_caches.h"
 #include "endpoint_call.h"
-#include "instance.h"
+#include "identity.h"
 #include "lineage_probe.h"
 #include "wsync/tool/str.h"
 
@@ -43,7 +44,7 @@ static const char *const paths[QUESTIONS] = {
 
 struct vllm_probe {
 	const struct ws_call *to;
-	ws_deadline slow_until, config_until, optional_until;
+	ws_deadline slow_until, world_until, config_until, optional_until;
 	const bool *wanted;
 	const struct ws_vllm_known *known;
 	struct ws_endpoint_info *infos;
@@ -81,6 +82,14 @@ static void decode_ranks(const struct ws_json *parallel, struct ws_endpoint_info
 	info->gloo_worker = strcmp(extension, "wsync_vllm.WorkerExtension") == 0;
 }
 
+/* {"device": "cpu"} of 0.32, or "cuda:0"; "device_type" too where its field is written. */
+static void take_device(const struct ws_json *config, struct ws_endpoint_info *info)
+{
+	take_text(config, "device", info->device, sizeof info->device);
+	take_text(config, "device_type", info->device, sizeof info->device);
+	info->device[strcspn(info->device, ":")] = '\0';
+}
+
 void ws_vllm_decode_config(const struct ws_json *root, struct ws_endpoint_info *info)
 {
 	const struct ws_json *config = ws_json_get(root, "vllm_config");
@@ -100,12 +109,14 @@ void ws_vllm_decode_config(const struct ws_json *root, struct ws_endpoint_info *
 	ws_json_double(ws_json_get(cache, "cpu_offload_gb"), &gb);
 	info->offloads = gb > 0;
 	info->has_draft = ws_json_type(drafts) == WS_JSON_OBJECT;
+	if (config)
+		ws_caches_of_vllm(config, info);
 	take_text(engine, "backend", info->engine, sizeof info->engine);
 	take_text(ws_json_get(config, "load_config"), "load_format", info->load_format,
 	          sizeof info->load_format);
-	take_text(ws_json_get(config, "device_config"), "device_type", info->device,
-	          sizeof info->device);
-	info->instance = ws_instance_of(root);
+	take_device(ws_json_get(config, "device_config"), info);
+	ws_identity_read(root, 0, &info->identity);
+	info->instance = ws_identity_number(&info->identity);
 }
 
 /* ---- answers ---- */
@@ -220,6 +231,7 @@ static void read_vllm(struct vllm_probe *p, size_t i)
 	info->info_path = CONFIG_PATH;
 	info->lineage = ws_lineage_vllm(info->version, &info->can);
 	ws_vllm_decode_config(config, info);
+	info->identity.since = call_of(p, i, CONFIG)->http.date * WS_NS_PER_S;
 	take_size(world, "world_size", &info->world_size);
 	read_models(answer(p, i, MODELS), info);
 	if (call_of(p, i, WORLD)->http.status == 404)
@@ -260,6 +272,14 @@ static void refuse_prime_rl(const char *url, struct ws_err *err)
 
 /* ---- questions ---- */
 
+static ws_deadline until_of(const struct vllm_probe *p, int question)
+{
+	return question == CONFIG                      ? p->config_until :
+	       question == LABEL || question == MODELS ? p->optional_until :
+	       question == VERSION || question == TRL  ? p->to->until :
+	                                                 p->world_until;
+}
+
 static int ask(struct vllm_probe *p, int from, int to, const bool *wanted, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->to->n; i++)
@@ -267,11 +287,7 @@ static int ask(struct vllm_probe *p, int from, int to, const bool *wanted, struc
 			if ((q != VERSION || !p->known[i].version) &&
 			    ws_endpoint_prepare(call_of(p, i, q), p->to->urls[i], "GET", paths[q],
 			                        NULL,
-			                        q == CONFIG ? p->config_until :
-			                        q == LABEL || q == MODELS ?
-			                                p->optional_until :
-			                                p->to->until,
-			                        err))
+			                        until_of(p, q), err))
 				return -1;
 	return ws_endpoint_run(p->to->http, p->calls, p->to->n * QUESTIONS, p->to->cancel, err);
 }
@@ -309,11 +325,13 @@ static int probe(struct vllm_probe *p, struct ws_err *err)
 		p->vllm[i] = p->wanted[i] && is_vllm(p, i);
 	p->optional_until = ws_deadline_min(ws_deadline_part(p->to->until, 2),
 	                                    ws_deadline_in(OPTIONAL_NS));
+	ws_deadline least = ws_deadline_in(LEAST_NS); /* if another server is silent */
+	p->world_until = p->to->until > least ? p->to->until : least;
 	/* The first answer with the configuration takes seconds, in which no other comes. */
 	if (ask(p, WORLD, CONFIG, p->vllm, err))
 		return -1;
 	const ws_deadline until = ws_deadline_min(p->slow_until, ws_deadline_in(CONFIG_NS));
-	const ws_deadline least = ws_deadline_in(LEAST_NS); /* if another server is silent */
+	least = ws_deadline_in(LEAST_NS);
 	p->config_until = until > p->to->until ? until : p->to->until;
 	p->config_until = p->config_until > least ? p->config_until : least;
 	if (ask(p, CONFIG, QUESTIONS, p->vllm, err))

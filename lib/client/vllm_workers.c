@@ -118,6 +118,38 @@ int ws_vllm_in_step(const struct ws_call *to, bool *inside, struct ws_err *errs,
 	return rc;
 }
 
+static bool has_word(const struct ws_json *list, const char *word)
+{
+	for (const struct ws_json *w = ws_json_first(list); w; w = ws_json_next(w))
+		if (ws_json_string(w) && strcmp(ws_json_string(w), word) == 0)
+			return true;
+	return false;
+}
+
+int ws_vllm_packs(const struct ws_call *to, bool *out, struct ws_err *err)
+{
+	struct ws_endpoint_call call = { 0 };
+	const struct ws_json *reply, *r;
+	struct ws_err said = WS_ERR_INIT;
+	struct ws_buf body;
+	*out = false;
+	ws_buf_init(&body, 64);
+	ws_buf_puts(&body, "{\"method\":\"__dir__\"}");
+	const int rc = ws_endpoint_prepare(&call, to->urls[0], "POST", "/collective_rpc", &body,
+	                                   to->until, err) ||
+	                               ws_endpoint_run(to->http, &call, 1, to->cancel, err) ?
+	                       -1 :
+	                       0;
+	if (rc == 0 && ws_endpoint_reply(&call, &reply, NULL, 0, &said) == 0) {
+		r = ws_json_first(ws_json_get(reply, "results"));
+		for (*out = r; r; r = ws_json_next(r))
+			*out &= has_word(r, "wsync_packs");
+	}
+	ws_endpoint_call_free(&call);
+	ws_buf_free(&body);
+	return rc;
+}
+
 /* Finishes the updates of the servers where told[i].updating. */
 static int finish(const struct ws_call *to, const struct told *told, struct ws_err *errs,
                   struct ws_endpoint_answer *answers, struct ws_err *err)

@@ -27,6 +27,14 @@
 int ws_vllm_in_step(const struct ws_call *to, bool *inside, struct ws_err *errs,
                     struct ws_err *err);
 
+/* Do all workers of this one server pack weights again after an update (pack_again of
+ * lib/vllm/wsync_vllm.py)? Our extension tells so among the names that a worker has:
+ *
+ *   POST /collective_rpc {"method":"__dir__"}               {"results":[["wsync_packs", ...], ...]}
+ *
+ * False too if it does not answer. -1: cancelled, or a system error. */
+int ws_vllm_packs(const struct ws_call *to, bool *out, struct ws_err *err);
+
 /* Finishes the updates of vLLMs since 0.21 that are inside one, and does nothing at the others.
  * Incomplete layers become those that the server has, so it must stay paused. to->infos is not
  * needed. answers[i].err is WS_OK if the server is in no update now. Returns as ws_endpoint_tell

@@ -23,7 +23,7 @@ static void add_value(struct ws_buf *out, const char *text)
 			ws_buf_printf(out, "\\%c", c);
 		else if (c == '\n')
 			ws_buf_puts(out, "\\n");
-		else if (!step || (unsigned char)c < 0x20 || c == 0x7f)
+		else if (!step || !ws_utf8_is_shown(text + i, step))
 			ws_buf_puts(out, "\xef\xbf\xbd");
 		else
 			ws_buf_add(out, text + i, step);

@@ -14,7 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Values may be foreign: they are escaped; invalid UTF-8 and control characters become U+FFFD. */
+/* Values may be foreign: they are escaped; invalid UTF-8 and characters that are not shown become
+ * U+FFFD. */
 struct ws_label {
 	const char *name, *value; /* value NULL: the label is left out */
 };

@@ -198,11 +198,27 @@ static void wait_failed(void *ctx, enum ws_hang_end end)
 	ws_watchdog_snapshot(ctx, end);
 }
 
+static void tell_strangers(const struct ws_watchdog *x, struct ws_store *s)
+{
+	struct ws_store_stranger who;
+	char text[256];
+	while (s && x->opts.sink.event && ws_store_stranger(s, &who)) {
+		snprintf(text, sizeof text,
+		         "a connection from %s was closed, and had no effect: %s", who.address,
+		         who.why);
+		const struct ws_event ev = { .type = WS_EV_WARNING,
+			                     .warning = { .url = "", .message = text } };
+		x->opts.sink.event(x->opts.sink.ctx, &ev);
+	}
+}
+
 static void wait_ends(void *ctx)
 {
 	struct ws_watchdog *x = ctx;
-	if (x)
-		x->wait = NULL;
+	if (!x)
+		return;
+	tell_strangers(x, ws_group_store(x->wait->group));
+	x->wait = NULL;
 }
 
 const struct ws_group_watch ws_watchdog_group = {

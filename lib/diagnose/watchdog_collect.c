@@ -187,7 +187,7 @@ static int look_at_group(const struct ws_watchdog *x, struct ws_hang *h)
 	ws_printable(h->group, sizeof h->group, g->name, strlen(g->name));
 	snprintf(h->backend, sizeof h->backend, "%s", g->opts.ops->name);
 	snprintf(h->address, sizeof h->address, "%.63s", g->host);
-	(void)ws_host_is_loopback(g->literal, &h->loopback, NULL);
+	(void)ws_host_is_loopback(g->literal, 0, NULL, &h->loopback, NULL);
 	h->port = ws_store_port(g->store);
 	h->world_size = g->world_size;
 	if (h->wait == WS_HANG_FORMING)

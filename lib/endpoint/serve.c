@@ -41,7 +41,9 @@ static int open_model(struct ws_serve *s, const struct ws_serve_opts *o, struct 
 		                  "memory");
 	if (!o->model)
 		return 0;
-	if (ws_serve_model_open(o->model, s->opts.tp, s->opts.ep, o->dtype, o->quantization,
+	const unsigned rules =
+		ws_quant_rules(s->vllm, ws_serve_lineages[s->opts.lineage].version);
+	if (ws_serve_model_open(o->model, rules, s->opts.tp, s->opts.ep, o->dtype, o->quantization,
 	                        o->keep == WS_KEEP_MEMORY, &s->model, err))
 		return -1;
 	s->model->refuses_unknown = s->vllm != NULL;
@@ -72,6 +74,7 @@ static int copy_texts(struct ws_serve *s, const struct ws_serve_opts *o, struct 
 	/* Only the copies are used from here on: the caller may free its strings. */
 	s->opts.listen = s->opts.model = s->opts.model_path = s->opts.served_model_name = NULL;
 	s->opts.dtype = s->opts.quantization = s->opts.api_key_file = NULL;
+	s->opts.admin_api_key_file = NULL;
 	s->opts.faults = NULL;
 	s->opts.nccl_library = s->opts.nccl_from = NULL;
 	return 0;
@@ -100,16 +103,40 @@ static void warn(const struct ws_serve_opts *o, const char *text)
 		o->warn(o->ctx, text);
 }
 
-static int read_key(struct ws_serve *s, const struct ws_serve_opts *o, struct ws_err *err)
+static void free_key(char *key)
+{
+	if (key)
+		explicit_bzero(key, strlen(key));
+	free(key);
+}
+
+static int read_key(const char *path, char **key, const struct ws_serve_opts *o,
+                    struct ws_err *err)
 {
 	bool loose = false;
-	if (!o->api_key_file)
+	if (!path)
 		return 0;
-	if (ws_http_read_key(o->api_key_file, &s->api_key, &loose, err))
+	if (ws_http_read_key(path, key, &loose, err))
 		return -1;
 	if (loose)
 		warn(o, "the file with the API key can be read by other users");
 	return 0;
+}
+
+bool ws_serve_has_admin_key(enum ws_serve_lineage lineage)
+{
+	return ws_serve_in(lineage, WS_IN_FROM_2026);
+}
+
+static int read_keys(struct ws_serve *s, const struct ws_serve_opts *o, struct ws_err *err)
+{
+	if (o->admin_api_key_file && !ws_serve_has_admin_key(o->lineage))
+		return ws_err_set(err, WS_EUSAGE, "{admin_api_key}: servers of this family have "
+		                  "no such key");
+	return read_key(o->api_key_file, &s->api_key, o, err) ||
+	                       read_key(o->admin_api_key_file, &s->admin_key, o, err) ?
+	               -1 :
+	               0;
 }
 
 static int init_locks(struct ws_serve *s, struct ws_err *err)
@@ -121,6 +148,13 @@ static int init_locks(struct ws_serve *s, struct ws_err *err)
 		pthread_mutex_init(&s->lock, NULL) || pthread_cond_init(&s->changed, &monotonic);
 	pthread_condattr_destroy(&monotonic);
 	return bad ? ws_err_set(err, WS_ESYSTEM, "no lock for the endpoint") : 0;
+}
+
+static int64_t clock_ns(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (int64_t)now.tv_sec * WS_NS_PER_S + now.tv_nsec;
 }
 
 int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct ws_err *err)
@@ -146,7 +180,7 @@ int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct
 	s->running = opts->busy;
 	s->sync = 1;
 	s->started_ns = ws_now_ns();
-	s->created = (int64_t)time(NULL);
+	s->clock_ns = clock_ns();
 	if (getrandom(&s->seed, sizeof s->seed, 0) != sizeof s->seed)
 		s->seed = (uint32_t)ws_now_ns();
 	s->seed >>= 2; /* servers draw 30 bits */
@@ -154,7 +188,7 @@ int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct
 	                          &s->port, err) ||
 	    ws_serve_vllm_open(s, opts, err) || open_model(s, opts, err) ||
 	    copy_texts(s, opts, err) || parse_faults(s, opts, err) ||
-	    read_key(s, opts, err) || ws_serve_gpus_open(s, opts, err)) {
+	    read_keys(s, opts, err) || ws_serve_gpus_open(s, opts, err)) {
 		ws_serve_stop(s);
 		return -1;
 	}
@@ -162,12 +196,20 @@ int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct
 	return 0;
 }
 
+/* Does a key guard the routes that make the endpoint connect to others? xorl's own routes do not
+ * take the admin key. */
+static bool has_guard(const struct ws_serve *s)
+{
+	return s->api_key || (s->admin_key && !ws_serve_in(s->opts.lineage, WS_IN_XORLS));
+}
+
 static void warn_when_open(const struct ws_serve *s, const struct ws_serve_opts *o)
 {
 	bool loopback = false;
 	const bool known = !ws_host_is_wildcard(s->host) &&
-	                   ws_host_is_loopback(s->host, &loopback, NULL) == 0;
-	if (!s->api_key && !(known && loopback))
+	                   ws_host_is_loopback(s->host, ws_deadline_in(WS_NS_PER_S), o->cancel,
+	                                       &loopback, NULL) == 0;
+	if (!has_guard(s) && !(known && loopback))
 		warn(o, "any client of this address can make the endpoint connect anywhere: "
 		        "set a key with {api_key_file}");
 }
@@ -187,7 +229,7 @@ int ws_serve_start(const struct ws_serve_opts *opts, struct ws_serve **out, stru
 	struct ws_serve *s = NULL;
 	if (ws_serve_new(opts, &s, err))
 		return -1;
-	const int fd = ws_serve_listen(s->host, &s->port, s->url, err);
+	const int fd = ws_serve_listen(s->host, &s->port, opts->cancel, s->url, err);
 	if (fd < 0)
 		goto fail;
 	warn_when_open(s, opts);
@@ -261,9 +303,8 @@ void ws_serve_stop(struct ws_serve *s)
 	ws_serve_vllm_close(s->vllm);
 	ws_serve_model_close(s->model);
 	ws_serve_journal_fini(&s->journal);
-	if (s->api_key)
-		explicit_bzero(s->api_key, strlen(s->api_key));
-	free(s->api_key);
+	free_key(s->api_key);
+	free_key(s->admin_key);
 	free(s->model_path);
 	free(s->tokenizer_path);
 	free(s->served_model_name);

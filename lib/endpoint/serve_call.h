@@ -107,6 +107,7 @@ void ws_serve_route_pause(struct ws_serve_call *c);
 void ws_serve_route_continue(struct ws_serve_call *c);
 void ws_serve_route_version(struct ws_serve_call *c);
 void ws_serve_route_flush(struct ws_serve_call *c);
+void ws_serve_route_clear_storage(struct ws_serve_call *c);
 void ws_serve_route_openapi(struct ws_serve_call *c);
 void ws_serve_route_init(struct ws_serve_call *c);
 void ws_serve_route_destroy(struct ws_serve_call *c);

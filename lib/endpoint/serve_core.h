@@ -79,7 +79,7 @@ struct ws_serve_prompt {
 struct ws_serve {
 	/* its strings are NULL, replaced by the copies below */
 	struct ws_serve_opts opts;
-	char *tokenizer_path, *dtype, *quantization, *api_key;
+	char *tokenizer_path, *dtype, *quantization, *api_key, *admin_key;
 	char url[320];
 	char host[256];
 	uint16_t port;
@@ -87,7 +87,7 @@ struct ws_serve {
 	size_t n_faults;
 	uint64_t wire_calls[WS_WIRE_STEPS]; /* under the lock */
 	int64_t started_ns;
-	int64_t created;           /* seconds since 1970, for /v1/models */
+	int64_t clock_ns;          /* of the start, since 1970 */
 	uint32_t seed;             /* drawn at the start, for /server_info */
 	struct ws_serve_http *http; /* NULL: tests call ws_serve_handle */
 	struct ws_serve_gpus *gpus; /* NULL: the endpoint uses no GPU */

@@ -154,6 +154,13 @@ static int ask_health(struct look *l, struct ws_err *err)
 	return 0;
 }
 
+/* In percent; 100 only if nothing of the server was left out. */
+static double checksums_cover(const struct ws_verify_result *r)
+{
+	const double n = (double)r->equal, all = n + (double)r->not_sent;
+	return r->not_sent ? (double)(uint64_t)(n / all * 1000) / 10 : 100;
+}
+
 /* Only of the endpoints that lack nothing otherwise: a server reads all of its weights for it. */
 static int prove(struct look *l, struct ws_err *err)
 {
@@ -180,7 +187,7 @@ static int prove(struct look *l, struct ws_err *err)
 		struct ws_fleet_view *v = &l->views[l->index[k]];
 		const struct ws_verify_result *r = &l->results[k];
 		v->coverage = r->means == WS_MEANS_PROOF ? r->proof.percent :
-		              r->err.code == WS_OK       ? 100 :
+		              r->err.code == WS_OK       ? checksums_cover(r) :
 		                                           -1;
 		if (r->err.code == WS_EMISMATCH && *v->info.weight_version)
 			judge(v, WS_READY_BYTES, "it has weight version %s, but other bytes: %s",
@@ -207,11 +214,16 @@ static void judge_record(struct ws_fleet_view *v, const struct ws_journal_entry 
 	const struct ws_process *of = &e->record.process;
 	const long long pid = (long long)of->pid;
 	const char *mixture = ws_journal_mixture(at);
+	if (e->record.by_hand && at->state != WS_PARTIAL && !(at->asleep & WS_MEMORY_WEIGHTS)) {
+		judge(v, WS_READY_PAUSED, "%s by wsync-ctl, process %lld on %s",
+		      at->paused ? "it is paused" : "its caches are released", pid, of->host);
+		return;
+	}
 	v->mixed |= mixture != NULL;
 	v->held |= at->paused && (e->record.ended || e->fate == WS_PROCESS_DEAD);
 	if (mixture)
-		judge(v, WS_READY_PARTIAL, "%s, since push %lld on %s, %s", mixture, pid, of->host,
-		      fate_of(e));
+		judge(v, WS_READY_PARTIAL, "%s, since %s %lld on %s, %s", mixture,
+		      e->record.by_hand ? "wsync-ctl" : "push", pid, of->host, fate_of(e));
 	else if (at->paused || at->asleep)
 		judge(v, WS_READY_HELD, "%s by push %lld on %s, %s",
 		      at->paused ? "it is paused" : "its caches are released", pid, of->host,
@@ -237,7 +249,10 @@ static int read_records(struct look *l, bool warns, struct ws_err *err)
 			warn(l, e->err.msg);
 		for (size_t k = 0; !e->err.code && k < e->record.n_endpoints; k++)
 			for (size_t v = 0; v < l->opts->n_endpoints; v++)
-				if (ws_endpoint_same(l->views[v].url, e->record.endpoints[k].url))
+				if (ws_journal_is_about(&e->record.endpoints[k], l->views[v].url,
+				                        l->views[v].info.info_path ?
+				                                &l->views[v].info :
+				                                NULL))
 					judge_record(&l->views[v], e, &e->record.endpoints[k]);
 	}
 	ws_journal_list_free(&list);

@@ -334,6 +334,7 @@ static int judge(struct ws_fleet *f, struct member *m, const struct ws_fleet_vie
 		return 0;
 	m->fate = CURRENT;
 	m->result.ok = m->result.current = true;
+	m->result.evidence.identity = v->info.identity;
 	set_message(m, v->why);
 	return 0;
 }
@@ -434,22 +435,58 @@ static size_t choose_canaries(struct ws_fleet *f)
 	return f->n_chosen;
 }
 
-/* A canary that was restarted during the check may have served other weights. */
-static int check_kept(struct ws_fleet *f, const char *version, struct ws_err *err)
+/* Why a member does not have the weights any more; "": it has them. */
+static const char *lost_by(struct member *m, const struct ws_fleet_view *v, char *dst, size_t n)
+{
+	dst[0] = '\0';
+	if (ws_ready_lacks(v->ready))
+		snprintf(dst, n, "%.500s", v->why);
+	else if (ws_identity_compare(&m->result.evidence.identity, &v->info.identity) ==
+	         WS_IDENTITY_OTHER)
+		snprintf(dst, n, "it was restarted, or another server answers at its URL now");
+	return dst;
+}
+
+/* Looks once more at the chosen members, which had the weights: a server that was restarted
+ * meanwhile has others. *lost: how many do not have them; *first: the first of these. */
+static int look_again(struct ws_fleet *f, const char *version, size_t *lost, struct member **first,
+                      struct ws_err *err)
 {
 	struct ws_fleet_view *views = calloc(f->n_chosen + 1, sizeof *views);
 	struct ws_fleet_look_opts o = look_opts(f, f->chosen, f->n_chosen);
+	char why[600];
 	o.weight_version = version;
 	o.state_dir = f->opts.push.state_dir;
-	int rc = views ? ws_fleet_look(&o, views, err) : ws_oom(err);
-	for (size_t k = 0; rc == 0 && k < f->n_chosen; k++)
-		if (ws_ready_lacks(views[k].ready)) {
-			rc = ws_err_set(err, WS_EMISMATCH, "%s has lost the weights during the "
-			                "check: %s", views[k].url, views[k].why);
-			ws_err_where(err, NULL, views[k].url);
-		}
+	const int rc = views ? ws_fleet_look(&o, views, err) : ws_oom(err);
+	*lost = 0;
+	for (size_t k = 0; rc == 0 && k < f->n_chosen; k++) {
+		struct member *m = &f->members[f->index[k]];
+		if (!*lost_by(m, &views[k], why, sizeof why))
+			continue;
+		const bool gone = views[k].ready == WS_READY_UNREACHED;
+		m->result.ok = m->result.current = false;
+		m->result.state = gone ? m->result.state : WS_UNTOUCHED;
+		m->result.evidence.end = gone ? WS_END_UNANSWERED : WS_END_OTHER;
+		set_message(m, why);
+		if ((*lost)++ == 0)
+			*first = m;
+	}
 	free(views);
 	return rc;
+}
+
+/* A canary that was restarted during the check may have served other weights. */
+static int check_kept(struct ws_fleet *f, const char *version, struct ws_err *err)
+{
+	struct member *first = NULL;
+	size_t lost;
+	if (look_again(f, version, &lost, &first, err))
+		return -1;
+	if (!lost)
+		return 0;
+	ws_err_set(err, WS_EMISMATCH, "%s has lost the weights during the check: %s", first->url,
+	           first->message);
+	return ws_err_where(err, NULL, first->url);
 }
 
 static int check_canaries(struct ws_fleet *f, const char *version, struct ws_err *err)
@@ -548,6 +585,35 @@ static void end_run(struct ws_fleet *f, int rc, struct ws_ev_end *result)
 	*result = f->sum;
 }
 
+/* The roll call of all that should have the weights: those that had them, and those that got them
+ * at an earlier step. */
+static int check_all(struct ws_fleet *f, const char *version, struct ws_err *err)
+{
+	struct member *first = NULL;
+	size_t lost, earlier = 0;
+	f->n_chosen = 0;
+	for (size_t i = 0; i < f->n; i++) {
+		const struct member *m = &f->members[i];
+		if (!m->result.ok)
+			continue;
+		earlier += m->fate == CURRENT || m->canary;
+		f->chosen[f->n_chosen] = m->url;
+		f->index[f->n_chosen++] = i;
+	}
+	if (!earlier || f->opts.push.dry_run) /* the one push has called the roll */
+		return 0;
+	if (look_again(f, version, &lost, &first, err))
+		return -1;
+	if (!lost)
+		return 0;
+	ws_err_set(err, lost < f->n_chosen ? WS_EPARTIAL : WS_EREACH,
+	           "%s does not have the weights any more: %s", first->url, first->message);
+	if (lost > 1)
+		ws_err_wrap(err, "%zu endpoints", lost);
+	ws_err_hint(err, "push again with {only_stale}");
+	return ws_err_where(err, NULL, first->url);
+}
+
 /* A list is about all endpoints, and these runs are about some. */
 static int check_asleep(struct ws_fleet *f, const struct ws_push_source *s, struct ws_err *err)
 {
@@ -566,10 +632,9 @@ static int run_steps(struct ws_fleet *f, const struct ws_push_source *source, st
 	const bool looks = f->opts.only_stale || (f->opts.canaries && f->opts.min_endpoints);
 	if (check_left(f, &none, err) || (looks && look_first(f, source, err)))
 		return -1;
-	return push_canaries(f, source, err) || push_step(f, source, false, err) ||
-	                       check_lost(f, err) ?
-	               -1 :
-	               0;
+	if (push_canaries(f, source, err) || push_step(f, source, false, err) || check_lost(f, err))
+		return -1;
+	return check_all(f, version_of(f, source), err);
 }
 
 int ws_fleet_run(struct ws_fleet *f, const struct ws_push_source *source, struct ws_ev_end *result,

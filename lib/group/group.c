@@ -22,14 +22,16 @@ static const int64_t OTHERS_NS = WS_NS_PER_S / 2;
 
 /* ---- our address and the group's name -------------------------------------------------------- */
 
-static int check_reachable(const struct ws_group *g, enum ws_code code, struct ws_err *err)
+static int check_reachable(const struct ws_group *g, enum ws_code code, ws_deadline until,
+                           struct ws_err *err)
 {
+	const struct ws_cancel *cancel = g->opts.cancel;
 	bool ours = false;
-	if (ws_host_is_loopback(g->host, &ours, err))
+	if (ws_host_is_loopback(g->host, until, cancel, &ours, err))
 		return -1;
 	for (size_t i = 0; ours && i < g->opts.n_members; i++) {
 		bool theirs = false;
-		if (ws_host_is_loopback(g->opts.members[i].host, &theirs, err))
+		if (ws_host_is_loopback(g->opts.members[i].host, until, cancel, &theirs, err))
 			return -1;
 		if (theirs)
 			continue;
@@ -43,15 +45,17 @@ static int check_reachable(const struct ws_group *g, enum ws_code code, struct w
 }
 
 /* Servers accept a host name; our sockets and gloo's address blobs need an address literal. */
-static int resolve(struct ws_group *g, struct ws_err *err)
+static int resolve(struct ws_group *g, ws_deadline until, struct ws_err *err)
 {
-	if (ws_host_local_toward(g->host, g->literal, sizeof g->literal, err))
+	if (ws_host_local_toward(g->host, until, g->opts.cancel, g->literal, sizeof g->literal,
+	                         err))
 		return ws_err_wrap(err, "master address %s", g->host);
 	return 0;
 }
 
-static int choose_address(struct ws_group *g, struct ws_err *err)
+static int choose_address(struct ws_group *g, ws_deadline until, struct ws_err *err)
 {
+	const struct ws_cancel *cancel = g->opts.cancel;
 	const char *given = g->opts.master_address;
 	if (given && ws_host_is_wildcard(given)) {
 		ws_err_set(err, WS_EUSAGE,
@@ -67,14 +71,18 @@ static int choose_address(struct ws_group *g, struct ws_err *err)
 	for (size_t i = 0; !given && i < g->opts.n_members; i++) {
 		const char *host = g->opts.members[i].host;
 		bool local = false;
-		if (ws_host_is_loopback(host, &local, err))
+		if (ws_host_is_loopback(host, until, cancel, &local, err))
 			return -1;
-		if ((i == 0 || !local) && ws_host_local_toward(host, g->host, sizeof g->host, err))
+		if ((i == 0 || !local) &&
+		    ws_host_local_toward(host, until, cancel, g->host, sizeof g->host, err))
 			return -1;
 		if (!local)
 			break;
 	}
-	return check_reachable(g, given ? WS_EUSAGE : WS_EREACH, err) ? -1 : resolve(g, err);
+	return check_reachable(g, given ? WS_EUSAGE : WS_EREACH, until, err) ||
+	                       resolve(g, until, err) ?
+	               -1 :
+	               0;
 }
 
 int ws_group_fresh_name(char *name, size_t n, struct ws_err *err)
@@ -164,6 +172,8 @@ int ws_group_join(struct ws_group *g, struct ws_endpoint_call *calls, struct ws_
 	/* If our join failed, a member that refuses may still be in the group: its transfer failed
 	 * when another member disconnected. Members without an answer (http.user is NULL, see
 	 * `answered` in group_together.c) wait for us until the store closes. */
+	if (rc == 0)
+		ws_store_agreed(g->store);
 	for (size_t i = 0; i < g->opts.n_members; i++)
 		g->joined[i] = rc == 0 || (calls[i].http.user && (errs[i].code == WS_EREFUSED ||
 		                                                  may_have_joined(&errs[i])));
@@ -194,6 +204,8 @@ static int join_all(struct ws_group *g, ws_deadline until, struct ws_err *err)
 		                 .what = "joining the group",
 		                 .joining = true };
 	rc = ws_group_together(&w, err);
+	if (rc == 0)
+		ws_store_agreed(g->store);
 	for (size_t i = 0; i < n; i++) {
 		g->joined[i] = calls[i].http.user && may_have_joined(&errs[i]);
 		g->opts.members[i].late =
@@ -283,7 +295,7 @@ int ws_group_open(const struct ws_group_opts *opts, ws_deadline until, struct ws
 		opts->members[i].rank_offset = g->world_size;
 		g->world_size += opts->members[i].ranks;
 	}
-	if (choose_address(g, err) || choose_name(g, err) || open_store(g, err) ||
+	if (choose_address(g, until, err) || choose_name(g, err) || open_store(g, err) ||
 	    (opts->bound && opts->bound(opts->bound_ctx, err)) ||
 	    (!opts->own_requests && join_all(g, until, err))) {
 		/* Members that did join must leave, because the group was not formed. */

@@ -66,6 +66,7 @@ struct ws_group_opts {
 
 struct ws_group; /* opaque */
 
+enum { WS_GROUP_NAME_MAX = 100 }; /* bytes */
 /* Writes wsync-<8 hex>, a new name for each attempt: a server may still have a half-dead group of
  * an earlier name. n should be 16 at least. */
 int ws_group_fresh_name(char *name, size_t n, struct ws_err *err);

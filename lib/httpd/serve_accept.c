@@ -10,9 +10,11 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { PAUSE_MS = 20 }; /* pause after accept(2) failed without descriptors or memory */
+#define SPARED_NS (2 * WS_NS_PER_S)
 
 struct ws_serve_slot {
 	struct ws_serve_accept *accept;
@@ -61,20 +63,41 @@ static ws_deadline shut_overdue(struct ws_serve_accept *a)
 	return next;
 }
 
-/* Shuts the connection that has waited longest, unless a waiting one is ending already. */
+/* Has the client closed its side? */
+static bool has_left(const struct ws_serve_slot *s)
+{
+	struct pollfd p = { .fd = s->fd, .events = POLLRDHUP };
+	return poll(&p, 1, 0) > 0;
+}
+
+/* Shuts the connection that has waited longest, unless a waiting one is ending already; before it
+ * one whose client has left. While others work, perhaps for clients that have left, those that wait
+ * may be the newest ones: they are spared for a while. */
 static void shut_longest(struct ws_serve_accept *a)
 {
 	struct ws_serve_slot *longest = NULL;
+	bool any_left = false;
+	size_t n = 0;
 	for (size_t i = 0; i < a->opts.most; i++) {
 		struct ws_serve_slot *s = &a->slots[i];
-		if (s->fd < 0 || !s->open || s->working)
+		if (s->fd < 0 || !s->open)
+			continue;
+		const bool left = has_left(s);
+		any_left |= left;
+		if (s->working)
 			continue;
 		if (s->ending)
 			return;
+		if (left) {
+			shut(s);
+			return;
+		}
+		n++;
 		if (!longest || s->since_ns < longest->since_ns)
 			longest = s;
 	}
-	if (longest)
+	const bool spared = any_left || n <= a->opts.most / 8;
+	if (longest && (!spared || ws_now_ns() - longest->since_ns > SPARED_NS))
 		shut(longest);
 }
 
@@ -85,8 +108,11 @@ static bool make_room(struct ws_serve_accept *a)
 {
 	pthread_mutex_lock(&a->lock);
 	while (a->n == a->opts.most && !ws_cancelled(&a->stop)) {
+		struct timespec soon;
 		shut_longest(a);
-		pthread_cond_wait(&a->changed, &a->lock);
+		clock_gettime(CLOCK_REALTIME, &soon);
+		soon.tv_sec++;
+		pthread_cond_timedwait(&a->changed, &a->lock, &soon);
 	}
 	pthread_mutex_unlock(&a->lock);
 	return !ws_cancelled(&a->stop);
@@ -125,6 +151,7 @@ static struct ws_serve_slot *take_slot(struct ws_serve_accept *a, int fd)
 
 static void add(struct ws_serve_accept *a, int fd, const struct sockaddr *address, socklen_t len)
 {
+	ws_sock_keep_alive(fd); /* so that a client without power is noticed */
 	pthread_mutex_lock(&a->lock);
 	struct ws_serve_slot *s = take_slot(a, fd);
 	*s = (struct ws_serve_slot){ .accept = a, .fd = fd, .since_ns = ws_now_ns(),

@@ -9,15 +9,23 @@
 #include "serve_http.h"
 
 #include "serve_accept.h"
+#include "serve_strict.h"
 #include "wsync/clock.h"
 
 #include <microhttpd.h>
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
+
+/* Release 1.0 knows more than two levels. Each level from 1 on refuses what serve_strict.h says. */
+#if MHD_VERSION >= 0x01000000
+#define STRICT_OPTION MHD_OPTION_CLIENT_DISCIPLINE_LVL
+#else
+#define STRICT_OPTION MHD_OPTION_STRICT_FOR_CLIENT
+#endif
 
 enum { MAX_BODY = 256 << 20, MAX_CONNECTIONS = 256, IDLE_SECONDS = 30 };
 
@@ -34,6 +42,7 @@ struct exchange {
 	uint64_t discarded;
 	bool refused;   /* reply is the complete answer; the body is discarded */
 	bool last;      /* close the connection after this answer */
+	bool endless;   /* the body cannot be read to its end */
 };
 
 static const char *header(struct MHD_Connection *c, const char *name)
@@ -70,6 +79,17 @@ static bool query_has(const void *ctx, const char *key, const char *value)
 	return pair.found;
 }
 
+/* Has the client closed its side? Then it waits for no answer: clients of HTTP never close only
+ * half of a connection. */
+static bool has_left(const void *ctx)
+{
+	struct MHD_Connection *c = *(struct MHD_Connection *const *)ctx;
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+	struct pollfd p = { .fd = info ? info->connect_fd : -1, .events = POLLRDHUP };
+	return poll(&p, 1, 0) > 0;
+}
+
 static void refuse(struct exchange *x, unsigned status, const char *json)
 {
 	x->refused = true;
@@ -80,42 +100,63 @@ static void refuse(struct exchange *x, unsigned status, const char *json)
 	ws_buf_free(&x->body);
 }
 
-static enum MHD_Result count_lengths(void *cls, enum MHD_ValueKind kind, const char *key,
-                                     const char *value)
+/* Before release 1.0 the head of a request stays where it was received. The release that runs may
+ * be newer than the one that was compiled with. */
+static bool keeps_head(void)
 {
-	unsigned *n = cls;
+	return strncmp(MHD_get_version(), "0.", 2) == 0;
+}
+
+static enum MHD_Result check_header(void *cls, enum MHD_ValueKind kind, const char *key,
+                                    const char *value)
+{
 	(void)kind;
-	(void)value;
-	*n += strcasecmp(key, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0 ||
-	      strcasecmp(key, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0;
+	ws_serve_strict_header(cls, key, value);
 	return MHD_YES;
 }
 
-/* With two lengths, a proxy and this server may disagree about the end of the request. So the
- * bytes after it are not trusted, and the connection is closed. */
-static void refuse_two_lengths(struct MHD_Connection *c, struct exchange *x)
+/* Older releases count wrongly, below zero. */
+static size_t head_size(struct MHD_Connection *c)
 {
-	unsigned n = 0;
-	MHD_get_connection_values(c, MHD_HEADER_KIND, count_lengths, &n);
-	if (n < 2)
-		return;
-	refuse(x, 400, "{\"detail\":\"More than one of Content-Length and Transfer-Encoding\"}");
-	x->last = true;
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(c, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+	return info && info->header_size < MAX_BODY ? info->header_size : 0;
 }
 
+/* Two parsers may disagree about the end of such a request. So the bytes after it are not trusted,
+ * and the connection is closed. The lines of a chunked body are not checked, so no request may
+ * follow it either. */
+static void check_strictly(struct MHD_Connection *c, const struct ws_serve_request *rq,
+                           const char *version, struct exchange *x)
+{
+	struct ws_serve_strict s = { .raw = keeps_head() };
+	char json[160];
+	ws_serve_strict_line(&s, rq->method, rq->path, version);
+	MHD_get_connection_values(c, MHD_HEADER_KIND, check_header, &s);
+	const char *why = ws_serve_strict_end(&s, head_size(c));
+	x->last = why || s.chunked;
+	x->endless = s.endless;
+	if (!why)
+		return;
+	snprintf(json, sizeof json, "{\"detail\":\"%s\"}", why);
+	refuse(x, 400, json);
+}
+
+static enum MHD_Result queue_reply(struct MHD_Connection *c, struct exchange *x);
+
 static enum MHD_Result begin(const struct ws_serve_handler *h, struct MHD_Connection *c,
-                             const struct ws_serve_request *rq, void **state)
+                             const struct ws_serve_request *rq, const char *version, void **state)
 {
 	struct exchange *x = calloc(1, sizeof *x);
 	if (!x)
 		return MHD_NO;
 	*state = x;
-	ws_buf_init(&x->body, MAX_BODY);
+	ws_buf_init(&x->body, h->body_most ? h->body_most(h->ctx, rq) : MAX_BODY);
 	ws_buf_init(&x->reply.body, 0);
-	refuse_two_lengths(c, x);
+	check_strictly(c, rq, version, x);
 	if (!x->refused)
 		x->refused = !h->admit(h->ctx, rq, &x->reply);
-	return MHD_YES;
+	return x->endless ? queue_reply(c, x) : MHD_YES;
 }
 
 static enum MHD_Result upload(struct exchange *x, const char *data, size_t *n)
@@ -164,6 +205,11 @@ static enum MHD_Result queue_reply(struct MHD_Connection *c, struct exchange *x)
 		MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, rp->type);
 	if (rp->allow)
 		MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, rp->allow);
+	if (rp->retry_s) {
+		char seconds[16];
+		snprintf(seconds, sizeof seconds, "%u", rp->retry_s);
+		MHD_add_response_header(r, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
+	}
 	if (x->last)
 		MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
 	const enum MHD_Result rc = MHD_queue_response(c, rp->status, r);
@@ -184,15 +230,15 @@ static enum MHD_Result answer(void *cls, struct MHD_Connection *c, const char *u
                               size_t *size, void **state)
 {
 	const struct ws_serve_handler *h = cls;
-	(void)version;
 	struct ws_serve_request rq = {
 		.method = method, .path = url, .authorization = header(c, "Authorization"),
-		.x_api_key = header(c, "x-api-key"), .query = query,
-		.query_has = query_has, .query_ctx = &c,
+		.x_api_key = header(c, "x-api-key"), .host = header(c, "Host"),
+		.origin = header(c, "Origin"), .content_type = header(c, "Content-Type"),
+		.query = query, .query_has = query_has, .left = has_left, .query_ctx = &c,
 	};
 	struct exchange *x = *state;
 	if (!x)
-		return begin(h, c, &rq, state);
+		return begin(h, c, &rq, version, state);
 	struct ws_serve_slot *slot = slot_of(c);
 	if (*size) {
 		ws_serve_slot_received(slot, *size);
@@ -254,6 +300,7 @@ static struct MHD_Daemon *start_daemon(struct ws_serve_http *h)
 		MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL |
 			MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET,
 		0, NULL, NULL, answer, &h->handler,
+		STRICT_OPTION, 1,
 		MHD_OPTION_CONNECTION_LIMIT, 2u * MAX_CONNECTIONS,
 		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS,
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)(128 << 10),

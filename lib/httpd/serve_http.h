@@ -9,6 +9,7 @@
 #define WS_HTTPD_SERVE_HTTP_H
 
 #include "wsync/tool/buf.h"
+#include "wsync/cancel.h"
 #include "wsync/err.h"
 #include "wsync/tool/json_read.h"
 
@@ -21,18 +22,21 @@ struct ws_serve_request {
 	const char *body;
 	size_t body_len;
 	const char *authorization; /* header values; NULL: absent */
-	const char *x_api_key;
+	const char *x_api_key, *host, *origin, *content_type;
 	/* Returns a query parameter, or NULL if it is absent. The function may be NULL. */
 	const char *(*query)(const void *ctx, const char *key);
 	/* Does the query have this pair, among others of its key? May be NULL. */
 	bool (*query_has)(const void *ctx, const char *key, const char *value);
-	const void *query_ctx;
+	/* Has the client closed the connection? Any thread may ask while the request is handled. */
+	bool (*left)(const void *ctx);
+	const void *query_ctx; /* of these functions */
 };
 
 struct ws_serve_reply {
 	unsigned status;
 	const char *type;    /* content type; "" for an empty body */
 	const char *allow;   /* with 405: the methods; else NULL */
+	unsigned retry_s;    /* Retry-After; 0: none */
 	struct ws_buf body;  /* the caller frees */
 	bool drop;           /* close the connection without an answer */
 	bool cut;            /* announce a longer body than there is, then close */
@@ -43,7 +47,9 @@ enum { WS_SERVE_HOST = 256, WS_SERVE_URL = 320 };
 int ws_serve_parse_listen(const char *text, char host[WS_SERVE_HOST], uint16_t *port,
                           struct ws_err *err);
 /* Listens on host and *port; port 0 is replaced by a free port. Returns the socket, or -1. */
-int ws_serve_listen(const char *host, uint16_t *port, char url[WS_SERVE_URL], struct ws_err *err);
+int ws_serve_listen(const char *host, uint16_t *port, const struct ws_cancel *cancel,
+                    char url[WS_SERVE_URL], struct ws_err *err);
+bool ws_serve_is_loopback(int fd); /* is the socket bound to an address of loopback? */
 /* Does the request have "Authorization: Bearer KEY", or (with x_api_key) KEY as x-api-key? */
 bool ws_serve_has_key(const struct ws_serve_request *rq, const char *key, bool x_api_key);
 
@@ -51,6 +57,8 @@ struct ws_serve_handler {
 	void *ctx;
 	/* Called before the body is read, with headers only. False: *rp is a complete answer. */
 	bool (*admit)(void *ctx, const struct ws_serve_request *rq, struct ws_serve_reply *rp);
+	/* The limit of the body, in bytes. NULL: 256 MiB for all. Called before admit. */
+	size_t (*body_most)(void *ctx, const struct ws_serve_request *rq);
 	/* Runs the request to its end. Called by several threads at once. */
 	void (*handle)(void *ctx, const struct ws_serve_request *rq, struct ws_serve_reply *rp);
 	int64_t read_ns; /* as in ws_serve_accept_opts; 0: 30 s */

@@ -4,6 +4,7 @@
 #include "sock.h"
 #include "wsync/tool/str.h"
 
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,16 +32,33 @@ int ws_serve_parse_listen(const char *text, char host[WS_SERVE_HOST], uint16_t *
 	return 0;
 }
 
-int ws_serve_listen(const char *host, uint16_t *port, char url[WS_SERVE_URL], struct ws_err *err)
+int ws_serve_listen(const char *host, uint16_t *port, const struct ws_cancel *cancel,
+                    char url[WS_SERVE_URL], struct ws_err *err)
 {
 	uint16_t found = 0;
-	const int fd = ws_sock_listen(host, *port, &found, err);
+	const ws_deadline until = ws_deadline_in(10 * WS_NS_PER_S);
+	const int fd = ws_sock_listen(host, *port, until, cancel, &found, err);
 	if (fd < 0)
 		return -1;
 	*port = found;
 	snprintf(url, WS_SERVE_URL, strchr(host, ':') ? "http://[%s]:%u" : "http://%s:%u", host,
 	         (unsigned)found);
 	return fd;
+}
+
+bool ws_serve_is_loopback(int fd)
+{
+	struct sockaddr_storage a = { .ss_family = AF_UNSPEC };
+	const struct sockaddr_in *v4 = (const void *)&a;
+	const struct in6_addr *v6 = &((const struct sockaddr_in6 *)(const void *)&a)->sin6_addr;
+	socklen_t len = sizeof a;
+	if (getsockname(fd, (struct sockaddr *)&a, &len))
+		return false;
+	if (a.ss_family == AF_INET)
+		return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+	return a.ss_family == AF_INET6 &&
+	       (IN6_IS_ADDR_LOOPBACK(v6) ||
+	        (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == IN_LOOPBACKNET));
 }
 
 /* Takes the same time wherever the first difference is. */

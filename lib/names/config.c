@@ -90,13 +90,23 @@ static int read_skip(struct ws_config *c, const struct ws_json *list, const char
 	return 0;
 }
 
+/* The numbers of the weights: AWQ and GPTQ say it themselves, compressed-tensors by groups. */
+static void read_numbers(struct ws_config *c, const struct ws_json *q)
+{
+	const struct ws_json *group = ws_json_first(member(q, "config_groups")),
+			     *weights = member(group, "weights");
+	c->quant.bits = ws_json_get_int(weights ? weights : q, weights ? "num_bits" : "bits", 0);
+	c->quant.integers = strcmp(ws_json_get_string(weights, "type", ""), "int") == 0;
+	c->quant.algo = ws_json_get_string(q, "quant_algo", ws_json_get_string(q, "format", ""));
+}
+
 static int read_quant(struct ws_config *c, struct ws_err *err)
 {
-	/* The key of the list in Hugging Face's checkpoints, in GPTQ's quantizers and in
-	 * compressed-tensors. */
-	static const char *const skips[] = { "modules_to_not_convert", "ignored_layers", "ignore" };
+	/* The key of the list in GPTQ's quantizers, in Hugging Face's checkpoints and in
+	 * compressed-tensors, in the order of the servers. */
+	static const char *const skips[] = { "ignored_layers", "modules_to_not_convert", "ignore" };
 	const struct ws_json *q = find(c, "quantization_config"), *list = NULL;
-	c->quant.method = c->quant.scale_fmt = c->quant.activation = "";
+	c->quant.method = c->quant.scale_fmt = c->quant.activation = c->quant.algo = "";
 	if (!q)
 		return 0;
 	if (ws_json_type(q) != WS_JSON_OBJECT)
@@ -104,14 +114,21 @@ static int read_quant(struct ws_config *c, struct ws_err *err)
 		                  c->path);
 	if (check_level(c, q, err))
 		return -1;
-	c->quant.method = ws_json_get_string(q, "quant_method", "");
+	/* A method without its name is no reason to think of 16 bits. */
+	c->quant.method = ws_json_get_string(q, "quant_method",
+	                                     member(q, "quant_algo") ? "modelopt" :
+	                                     ws_json_count(q)        ? "unnamed" :
+	                                                               "");
 	c->quant.scale_fmt = ws_json_get_string(q, "scale_fmt", "");
 	c->quant.activation = ws_json_get_string(q, "activation_scheme", "");
+	read_numbers(c, q);
 	if (read_block(c, member(q, "weight_block_size"), err))
 		return -1;
 	for (size_t i = 0; i < sizeof skips / sizeof skips[0] && !list; i++)
-		if ((list = member(q, skips[i])))
+		if ((list = member(q, skips[i]))) {
+			c->quant.ignored_layers = i == 0;
 			return read_skip(c, list, skips[i], err);
+		}
 	return 0;
 }
 
@@ -279,6 +296,11 @@ bool ws_config_disagrees(const struct ws_config *c, const char *key)
 const struct ws_quant *ws_config_quant(const struct ws_config *c)
 {
 	return &c->quant;
+}
+
+void ws_config_set_rules(struct ws_config *c, unsigned rules)
+{
+	c->quant.rules = rules;
 }
 
 int ws_config_set_quant(struct ws_config *c, const struct ws_quant *q, struct ws_err *err)

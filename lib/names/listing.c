@@ -350,7 +350,8 @@ static int read_any(struct reading *r, const char *text, size_t n, struct ws_err
 	while (blank < n && memchr(" \t\r\n", text[blank], 4))
 		blank++;
 	const bool object = blank < n && text[blank] == '{';
-	struct ws_json *root = object ? ws_json_parse(text, n, r->what, &why) : NULL;
+	struct ws_json *root =
+		object ? ws_json_parse_most(text, n, WS_JSON_LARGE, r->what, &why) : NULL;
 	const struct ws_json *weights = ws_json_get(root, "weights");
 	const struct ws_json *ranks = ws_json_get(root, "ranks");
 	int rc;

@@ -66,10 +66,11 @@ static int listen_on_one(const struct addrinfo *list)
 	return fd;
 }
 
-static int listen_on_host(const char *host, uint16_t port, struct ws_err *err)
+static int listen_on_host(const char *host, uint16_t port, ws_deadline until,
+                          const struct ws_cancel *cancel, struct ws_err *err)
 {
 	struct addrinfo *list = NULL;
-	if (ws_host_resolve(host, port, true, ws_deadline_in(WS_RESOLVE_NS), NULL, &list, err))
+	if (ws_host_resolve(host, port, true, until, cancel, &list, err))
 		return -1;
 	const int fd = listen_on_one(list);
 	if (fd < 0)
@@ -78,7 +79,8 @@ static int listen_on_host(const char *host, uint16_t port, struct ws_err *err)
 	return fd;
 }
 
-int ws_sock_listen(const char *host, uint16_t port, uint16_t *bound_port, struct ws_err *err)
+int ws_sock_listen(const char *host, uint16_t port, ws_deadline until,
+                   const struct ws_cancel *cancel, uint16_t *bound_port, struct ws_err *err)
 {
 	int fd;
 	if (!host || !host[0]) {
@@ -86,7 +88,7 @@ int ws_sock_listen(const char *host, uint16_t port, uint16_t *bound_port, struct
 		if (fd < 0)
 			return ws_err_errno(err, "listen on port %u", port);
 	} else {
-		fd = listen_on_host(host, port, err);
+		fd = listen_on_host(host, port, until, cancel, err);
 		if (fd < 0)
 			return -1;
 	}

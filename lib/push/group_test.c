@@ -4,6 +4,7 @@
 #include "group.h"
 #include "push_state.h"
 #include "watchdog.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,6 +110,9 @@ int ws_group_test_run(struct ws_http *http, const struct ws_group_test_opts *opt
 		                               .sink = opts->sink };
 	struct ws_err why = WS_ERR_INIT;
 	struct ws_watchdog *x = NULL;
+	if (ws_check_label(opts->name, "group", WS_GROUP_NAME_MAX, err) ||
+	    ws_check_utf8(opts->master_address, "{master_address}", err))
+		return -1;
 	struct held *h = new_held(opts->n, err);
 	if (!h || ws_watchdog_open(&watch, &x, err)) {
 		free_held(h);

@@ -31,7 +31,10 @@ static int detect(struct ws_push *p, struct ws_err *err)
 		return 0;
 	push_leave_dead_group(p);
 	push_enter(p, WS_PHASE_CONNECT);
-	return push_connect(p, err) || push_twins(p, err) ||
+	if (push_connect(p, err) || push_roll_call(p, err))
+		return -1;
+	push_match_records(p);
+	return push_twins(p, err) ||
 	                       (!p->opts.complete && push_choose(p, err)) ||
 	                       push_in_step(p, err) || push_others_connect(p, err) ? -1 : 0;
 }
@@ -76,7 +79,7 @@ static int form_group(struct ws_push *p, const struct ws_push_source *s, struct 
 	if (push_init_group(p, err) || push_check_plan(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_VERIFY);
-	if (push_values(p, err) || push_check_sources(p, err))
+	if (push_values(p, err) || push_check_sources(p, err) || push_require_before(p, err))
 		return -1;
 	if (!p->protocol->prepare)
 		return 0;
@@ -143,9 +146,11 @@ static int find_update(struct ws_push *p, const struct ws_push_source *s, struct
 	if (ws_endpoint_check_version(p->from.weight_version, err) ||
 	    push_lock_endpoints(p, err) || push_staged_find(p, err) || detect(p, err))
 		return -1;
-	push_staged_warn(p);
 	push_enter(p, WS_PHASE_PLAN);
-	return push_legal(p, err) || plan_proof(p, s, err) || push_record_begin(p, s, err) ? -1 : 0;
+	return push_staged_check(p, err) || push_legal(p, err) || plan_proof(p, s, err) ||
+	                       push_record_begin(p, s, err) ?
+	               -1 :
+	               0;
 }
 
 /* From the first pause on; weights_dirty: servers have neither all old nor all new weights. */
@@ -227,12 +232,17 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 		struct push_endpoint *e = &p->to.endpoints[i];
 		push_target_event(&e->weights, PUSH_RUN_BEGINS);
 		e->paused = e->paused_now = e->found_paused = e->found_stopped = e->left_paused =
-			e->confirmed_pause = e->unflushed = e->cleared = false;
+			e->confirmed_pause = e->unflushed = false;
+		e->caches = (struct ws_caches){ 0 };
 		e->disconnected = e->timed_out = e->slept = e->staged = false;
 		e->paused_since = e->paused_ns = 0;
 		e->asleep = 0;
-		e->may_finish = e->holds_parts = false;
+		e->may_finish = e->holds_parts = e->label_moved = e->label_read = false;
+		e->end = WS_END_UNKNOWN;
 		e->coverage = -1;
+		e->proof = (struct ws_ev_proof){ 0 };
+		e->left[0] = '\0';
+		e->not_covered = 0;
 		e->message[0] = 0;
 	}
 	p->run.failed_why = NULL;
@@ -278,7 +288,8 @@ static void note_partial(const struct ws_push *p, struct ws_err *err)
 {
 	size_t committed = 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		committed += p->to.endpoints[i].weights.state == WS_COMMITTED;
+		committed += p->to.endpoints[i].weights.state == WS_COMMITTED &&
+		             p->to.endpoints[i].end != WS_END_UNANSWERED;
 	if (!committed || committed == p->opts.n_endpoints || err->code == WS_ECANCELLED)
 		return;
 	if (err->endpoint[0] && !strstr(err->msg, err->endpoint))
@@ -291,15 +302,17 @@ static void list_endpoints(struct ws_push *p)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct push_endpoint *e = &p->to.endpoints[i];
+		const struct ws_evidence evidence = push_evidence(p, i);
 		p->to.results[i] = (struct ws_ev_endpoint_result){
 			.url = e->url,
-			.ok = e->weights.state == WS_COMMITTED || (p->opts.stage && e->staged),
+			.ok = ws_evidence_word(&evidence) != WS_WORD_NONE,
 			.state = e->weights.state,
 			.paused = e->paused || e->found_paused || e->left_paused,
 			.unflushed = e->unflushed,
 			.staged = e->staged,
 			.paused_ns = e->paused_ns,
 			.message = e->message,
+			.evidence = evidence,
 		};
 	}
 }
@@ -327,12 +340,17 @@ static void fill_result(struct ws_push *p, struct ws_ev_end *r)
 		.weight_version = p->from.weight_version,
 		.round = p->turn.has_turn ? &p->turn.event : NULL,
 		.verify = push_verify_name(p),
+		.left_out = p->checks.names.found.n_left_out ? &p->checks.names.found : NULL,
+		.format_note = push_format_note(p),
 		.names = *p->checks.names.family ? &p->checks.names : NULL,
 		.written = p->opts.write_dir,
 		.dry_run = p->opts.dry_run,
 		.staged = p->opts.stage,
 		.completed = p->opts.complete,
 	};
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (p->to.endpoints[i].not_covered > r->not_covered)
+			r->not_covered = p->to.endpoints[i].not_covered;
 	if (p->recovery.staged) {
 		r->bytes = p->recovery.staged->record.bytes;
 		r->tensors = p->recovery.staged->record.tensors;
@@ -404,6 +422,8 @@ static int resume_all(struct ws_push *p, int rc, struct ws_err *err)
 		rc = note_resume_failure(p, &why, err);
 	if (rc == 0 && !p->opts.stage && push_check_end(p, &why)) /* a stage has checked it */
 		rc = note_resume_failure(p, &why, err);
+	if (rc == 0 && !p->opts.stage && push_require_after(p, &why))
+		rc = note_resume_failure(p, &why, err);
 	return rc;
 }
 
@@ -435,6 +455,7 @@ static int give_up(struct ws_push *p, struct ws_err *err)
 static void close_books(struct ws_push *p, bool ok, struct ws_err *err)
 {
 	if (!ok) {
+		push_record_failure(p, err);
 		note_partial(p, err);
 		push_name_remedy(p, err);
 		ws_watchdog_finish(p->watch.watchdog, err);

@@ -5,6 +5,8 @@
 #include "ipc_export.h"
 #include "nccl_library.h"
 
+#include "wsync/tool/str.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -226,6 +228,22 @@ static int check_complete(const struct ws_push_opts *o, struct ws_err *err)
 	return 0;
 }
 
+enum { ROUND_MOST = 1024 }; /* bytes */
+
+/* What servers are told, and what senders tell each other. */
+static int check_texts(const struct ws_push_opts *o, struct ws_err *err)
+{
+	if (o->group_name && !*o->group_name)
+		return ws_err_set(err, WS_EUSAGE, "{group_name}: the name is empty");
+	if (ws_endpoint_check_version(o->weight_version, err) ||
+	    ws_check_label(o->group_name, "{group_name}", WS_GROUP_NAME_MAX, err) ||
+	    ws_check_label(o->round, "{round}", ROUND_MOST, err) ||
+	    ws_check_utf8(o->master_address, "{master_address}", err) ||
+	    ws_check_utf8(o->disk_path, "{disk_path}", err))
+		return -1;
+	return o->disk_path ? 0 : ws_check_utf8(o->disk_dir, "{disk_dir}", err);
+}
+
 static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 {
 	if ((o->stage && check_stage(o, err)) || (o->complete && check_complete(o, err)))
@@ -234,7 +252,7 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 		return -1;
 	if (o->n_endpoints == 0 && !o->dry_run && !o->write_dir && !is_follower(o))
 		return ws_err_set(err, WS_EUSAGE, "no endpoint to push to");
-	if (ws_endpoint_check_version(o->weight_version, err))
+	if (check_texts(o, err))
 		return -1;
 	if ((o->nccl_library || o->nccl_from) && o->backend != WS_BACKEND_NCCL)
 		return ws_err_set(err, WS_EUSAGE,
@@ -251,6 +269,13 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 		                  "{gpu} is for {backend} nccl or ipc: no other sends from a GPU");
 	if (o->ipc_by_ordinal && o->backend != WS_BACKEND_IPC)
 		return ws_err_set(err, WS_EUSAGE, "{ipc_by_ordinal} is for {backend} ipc");
+	if (o->require & WS_REQUIRE_BYTES && o->verify != WS_VERIFY_HASH)
+		return ws_err_set(err, WS_EUSAGE, "{require} bytes needs {verify} hash");
+	if (o->require & WS_REQUIRE_VALUES && o->transform && o->transform->trust_values)
+		return ws_err_set(err, WS_EUSAGE,
+		                  "{require} values and {trust_values} contradict");
+	if (o->require & WS_REQUIRE_NAMES && o->verify == WS_VERIFY_NONE)
+		return ws_err_set(err, WS_EUSAGE, "{require} names and {verify} none contradict");
 	if (check_disk(o, err))
 		return -1;
 	if (o->nccl_library && o->nccl_from)
@@ -262,16 +287,10 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 		ws_err_set(err, WS_EUSAGE, "%s", why);
 		return ws_err_hint(err, "%s", remedy);
 	}
-	for (size_t i = 0; i < o->n_endpoints; i++)
-		for (size_t k = 0; k < i; k++)
-			if (ws_endpoint_same(o->endpoints[i], o->endpoints[k]))
-				return ws_err_set(err, WS_EUSAGE, "endpoint %s is given twice",
-				                  o->endpoints[i]);
-	if (check_senders(o, err))
+	size_t first, again;
+	if (ws_endpoint_find_twice(o->endpoints, o->n_endpoints, &first, &again, err))
 		return -1;
-	if (o->group_name && (!o->group_name[0] || strlen(o->group_name) > 100))
-		return ws_err_set(err, WS_EUSAGE, "group name '%s': 1 to 100 bytes", o->group_name);
-	return 0;
+	return check_senders(o, err);
 }
 
 /* Records the version of the local NCCL, to compare it with those of the endpoints. */

@@ -4,6 +4,8 @@
 
 #include "gpu_stage.h"
 
+#include "wsync/tool/str.h"
+
 #include <stdio.h>
 
 void push_name_source(struct ws_push *p, const struct ws_push_source *s)
@@ -59,6 +61,10 @@ static int plan_buckets(struct ws_push *p, struct ws_err *err)
 	};
 	if (ws_plan_make(p->from.input.catalog, &opts, &p->from.plan, err))
 		return -1;
+	/* Those of files are; {map} may make others. */
+	for (size_t i = 0; i < p->from.plan->n_tensors; i++)
+		if (ws_check_utf8(p->from.plan->tensors[i].name, "tensor", err))
+			return -1;
 	p->from.format = push_choose_format(p);
 	if (p->from.format == opts.format)
 		return 0;
@@ -166,7 +172,7 @@ static void warn_unused(struct ws_push *p)
 	while (p->opts.senders < 2 &&
 	       (unused = ws_plan_unused(p->from.input.catalog, p->opts.exclude, p->opts.n_exclude,
 	                                &next)))
-		push_warn(p, NULL, "{exclude} %.200s matches no tensor", unused);
+		push_warn(p, NULL, "{exclude} %.200s matches no tensor of the source", unused);
 }
 
 static void emit_tensors(struct ws_push *p, size_t b)

@@ -106,6 +106,11 @@ struct ws_push {
 	struct push_watch watch;
 };
 
+/* ---- push_evidence.c ---- */
+
+/* What was established of endpoint i. */
+struct ws_evidence push_evidence(const struct ws_push *p, size_t i);
+
 /* ---- push.c ---- */
 
 /* Frees what belongs to one run. */

@@ -22,7 +22,8 @@ void ws_equal_kinds_read(const char *state_dir, const char *server, struct ws_bu
 	struct ws_buf text;
 	const size_t n = strlen(server);
 	ws_buf_init(&text, WS_EQUAL_KINDS_MAX);
-	if (find_path(state_dir, server, dir, path) && ws_file_read(path, &text, NULL) == 0) {
+	if (find_path(state_dir, server, dir, path) &&
+	    ws_file_read_owned(path, WS_FILE_OWN, &text, NULL) == 0) {
 		const char *all = ws_buf_str(&text);
 		if (strncmp(all, server, n) == 0 && all[n] == '\n')
 			ws_buf_puts(out, all + n + 1);
@@ -37,7 +38,7 @@ void ws_equal_kinds_write(const char *state_dir, const char *server, const char 
 	ws_buf_init(&text, WS_EQUAL_KINDS_MAX);
 	ws_buf_printf(&text, "%s\n%s", server, kinds);
 	if (find_path(state_dir, server, dir, path) && !ws_buf_check(&text, path, NULL) &&
-	    !ws_file_mkdirs(dir, NULL))
+	    !ws_file_own_directory(dir, NULL))
 		(void)ws_file_replace(path, text.data, text.len, 0600, NULL);
 	ws_buf_free(&text);
 }

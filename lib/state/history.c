@@ -6,6 +6,7 @@
 #include "wsync/tool/buf.h"
 #include "wsync/tool/json.h"
 #include "wsync/tool/json_read.h"
+#include "wsync/tool/str.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -20,6 +21,16 @@ static const int64_t LOCK_NS = WS_NS_PER_S;
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
+/* Texts of servers and names of sources may hold URLs with passwords. The file stays. */
+static void put_shown(struct ws_jw *w, const char *key, const char *text)
+{
+	char *shown = text && *text ? strdup(text) : NULL;
+	if (shown)
+		ws_hide_passwords(shown, false);
+	ws_jw_str(w, key, shown);
+	free(shown);
+}
+
 static void print_endpoints(struct ws_jw *w, const struct ws_history_push *p)
 {
 	ws_jw_array(w, "endpoints");
@@ -33,7 +44,9 @@ static void print_endpoints(struct ws_jw *w, const struct ws_history_push *p)
 			ws_jw_double(w, "coverage", e->coverage);
 		else
 			ws_jw_null(w, "coverage");
-		ws_jw_str(w, "message", *e->message ? e->message : NULL);
+		put_shown(w, "message", e->message);
+		if (e->instance)
+			ws_jw_hex64(w, "instance", e->instance);
 		ws_jw_end_object(w);
 	}
 	ws_jw_end_array(w);
@@ -51,11 +64,11 @@ static void print(const struct ws_history_push *p, struct ws_buf *out)
 	ws_jw_int(&w, "pid", getpid());
 	ws_jw_str(&w, "host", host);
 	ws_jw_int(&w, "uid", (int64_t)geteuid());
-	ws_jw_str(&w, "source", p->source);
-	ws_jw_str(&w, "weight_version", *p->weight_version ? p->weight_version : NULL);
+	put_shown(&w, "source", p->source);
+	put_shown(&w, "weight_version", p->weight_version);
 	ws_jw_str(&w, "verify", p->verify);
 	ws_jw_str(&w, "code", p->code);
-	ws_jw_str(&w, "message", *p->message ? p->message : NULL);
+	put_shown(&w, "message", p->message);
 	print_endpoints(&w, p);
 	ws_jw_end_object(&w);
 	ws_buf_putc(out, '\n');
@@ -65,9 +78,9 @@ static void print(const struct ws_history_push *p, struct ws_buf *out)
 static void append(const char *path, const char *older, const struct ws_buf *line)
 {
 	struct stat st;
-	if (stat(path, &st) == 0 && st.st_size > FILE_MOST)
+	if (lstat(path, &st) == 0 && st.st_size > FILE_MOST)
 		(void)!rename(path, older);
-	const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	const int fd = ws_file_open_owned(path, O_WRONLY | O_CREAT | O_APPEND, WS_FILE_OWN, NULL);
 	if (fd < 0)
 		return;
 	(void)!write(fd, line->data, line->len);
@@ -85,7 +98,7 @@ void ws_history_add(const char *state_dir, const struct ws_history_push *push)
 		return;
 	ws_buf_init(&line, LINE_MOST);
 	print(push, &line);
-	const int held = ws_file_lock(lock, ws_deadline_in(LOCK_NS), NULL, NULL);
+	const int held = ws_file_lock(lock, WS_FILE_OWN, ws_deadline_in(LOCK_NS), NULL, NULL);
 	if (held >= 0 && ws_buf_check(&line, path, NULL) == 0)
 		append(path, older, &line);
 	ws_file_unlock(held);
@@ -118,6 +131,7 @@ static void take_endpoint(const struct ws_json *node, struct ws_history_endpoint
 	};
 	if (!ws_json_double(ws_json_get(node, "coverage"), &e->coverage))
 		e->coverage = -1;
+	e->instance = strtoull(ws_json_get_string(node, "instance", "0"), NULL, 16);
 }
 
 /* -1: out of memory. A line that is no push is skipped. */
@@ -169,7 +183,7 @@ static int read_file(const char *state_dir, const char *name, struct ws_history 
 	int rc = 0;
 	ws_buf_init(&text, FILE_MOST + LINE_MOST);
 	if (snprintf(path, sizeof path, "%s/%s", state_dir, name) < PATH_MAX &&
-	    ws_file_read(path, &text, NULL) == 0) {
+	    ws_file_read_owned(path, WS_FILE_OWN, &text, NULL) == 0) {
 		const char *at = text.data, *const past = text.data + text.len, *end;
 		for (; rc == 0 && at < past && (end = memchr(at, '\n', (size_t)(past - at)));
 		     at = end + 1)

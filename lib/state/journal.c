@@ -46,30 +46,13 @@ char *ws_journal_locks(const char *state_dir)
 	return under(state_dir, "locks");
 }
 
-int ws_journal_check_dir(const char *pushes, struct ws_err *err)
-{
-	struct stat st;
-	if (stat(pushes, &st))
-		return ws_err_errno(err, "open %s", pushes);
-	if (!S_ISDIR(st.st_mode))
-		return ws_err_set(err, WS_EINPUT, "%s: not a directory", pushes);
-	if (st.st_uid != geteuid())
-		return ws_err_set(err, WS_EINPUT, "%s: belongs to another user", pushes);
-	if (!(st.st_mode & 022))
-		return 0;
-	ws_err_set(err, WS_EINPUT, "%s: others can write there, so its records are not trusted",
-	           pushes);
-	return ws_err_hint(err, "check its files, then run: chmod go-w %s",
-	                   pushes);
-}
-
 static int make_path(const char *state_dir, char **path, struct ws_err *err)
 {
 	uint32_t id;
 	char *pushes = ws_journal_pushes(state_dir);
 	int rc = pushes ? 0 : ws_oom(err);
-	if (rc == 0 && (ws_file_mkdirs(pushes, err) || ws_journal_check_dir(pushes, err)))
-		rc = -1;
+	if (rc == 0)
+		rc = ws_file_own_directory(pushes, err);
 	if (rc == 0 && getrandom(&id, sizeof id, 0) != sizeof id)
 		rc = ws_err_errno(err, "getrandom");
 	if (rc == 0 &&

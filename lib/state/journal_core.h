@@ -66,7 +66,6 @@ unsigned ws_journal_release_late(const struct ws_journal_record *r, ws_deadline 
 /* STATE_DIR/pushes and STATE_DIR/locks, to be freed; NULL: out of memory. */
 char *ws_journal_pushes(const char *state_dir);
 char *ws_journal_locks(const char *state_dir);
-int ws_journal_check_dir(const char *pushes, struct ws_err *err);
 /* Reads the file entry->path into *entry; entry->err says why the file is not trusted. */
 void ws_journal_read(struct ws_journal_entry *entry);
 /* Writes these endpoints, all but url and version, into the file of another push. An endpoint that
@@ -85,17 +84,22 @@ struct ws_journal_sent {
 	bool whole;              /* no part was chosen by options */
 	/* whole, and compared with the servers' names: nothing is missing */
 	bool checked;
+	bool ok, pauses;         /* it succeeded; it pauses servers, and resumes them */
+	bool refused;            /* a server refused what it sent */
 };
 /* True if a push of `sent` completes endpoint e, which the push of r left unfinished. The same plan
  * does. Any other must be whole, and checked or at least as large. One turn of several senders is
  * not whole. */
 bool ws_journal_completes(const struct ws_journal_sent *sent, const struct ws_journal_record *r,
                           const struct ws_journal_endpoint *e);
+/* Caches that wsync-ctl released may stay so in a push that pauses and resumes nobody. */
+bool ws_journal_stays_asleep(const struct ws_journal_record *r, const struct ws_journal_endpoint *e,
+                             bool pauses);
 /* Removes these endpoints from all records of the list except `own` (a path, or NULL), where a push
  * of `sent` completes them: a later push has recorded their state. The caller holds their locks, so
  * no other push is at work there. An endpoint that has not left its group stays recorded, in phase
  * destroy, and gets no further push. Other records lose only the released memory, because only one
- * record may say which memory to wake. */
+ * record may say which memory to wake; so do all where the push was refused. */
 void ws_journal_clear(struct ws_journal_list *list, const char *own, const char *const *urls,
                       size_t n, const struct ws_journal_sent *sent);
 

@@ -4,6 +4,7 @@
  *   schema            1, or 2 with `staged`; a reader refuses any other value
  *   process           {pid, start_ticks, boot_id, pid_namespace, host}
  *   ended             the push is over
+ *   refused           a server refused its weights; absent: false
  *   began, updated    seconds since 1970
  *   group             name of the process group, null none
  *   master            {host, port} address where endpoints join; absent: all have answered
@@ -19,7 +20,7 @@
  *                     of inode, size, mtime and ctime; null: memory of a process
  *   again             {directory, args: [--option=value]}, null: cannot be repeated
  *   endpoints         [{url, phase, state, paused, grouped, middle, version, asleep, inherited,
- *                     instance}]; instance: 16 hex digits, absent: unknown;
+ *                     instance}]; instance: 16 hex digits, absent: unknown, sure: it is unique;
  *                     paused, grouped and middle (the open update, "" none): possibly; asleep: the
  *                     memory that is still released, "kv_cache,cuda_graph", "" none; null: no
  *                     memory was released when the push began; inherited: partial, because an
@@ -41,19 +42,11 @@ static const char *const stage_names[] = { "", "sending", "last", "done", "loadi
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
-/* True if s is UTF-8. JSON cannot express other bytes, so a push with such a path cannot be
- * repeated from its record. */
-static bool is_text(const char *s)
-{
-	size_t step = 1;
-	for (size_t left = strlen(s); left && (step = ws_utf8_step(s, left)); left -= step)
-		s += step;
-	return step != 0;
-}
-
+/* JSON has no other bytes than UTF-8, so a push with such a path cannot be repeated from its
+ * record. */
 static bool are_text(const char *const *items, size_t n)
 {
-	while (n && is_text(items[n - 1]))
+	while (n && ws_utf8_is(items[n - 1]))
 		n--;
 	return n == 0;
 }
@@ -86,6 +79,8 @@ static void print_endpoints(struct ws_jw *w, const struct ws_journal_record *r)
 		ws_jw_bool(w, "inherited", e->inherited);
 		if (e->instance)
 			ws_jw_hex64(w, "instance", e->instance);
+		if (e->sure)
+			ws_jw_bool(w, "sure", true);
 		ws_jw_end_object(w);
 	}
 	ws_jw_end_array(w);
@@ -102,6 +97,8 @@ static void print_staged(struct ws_jw *w, const struct ws_journal_staged *s)
 	ws_jw_str(w, "model_path", s->model_path);
 	ws_jw_str(w, "load_format", s->load_format);
 	ws_jw_str(w, "written", s->written);
+	if (s->written_id)
+		ws_jw_hex64(w, "written_id", s->written_id);
 	ws_jw_bool(w, "used", s->used);
 	ws_jw_uint(w, "keep", s->keep);
 	ws_jw_end_object(w);
@@ -126,9 +123,9 @@ static void print_files(struct ws_jw *w, const struct ws_journal_record *r)
 static bool is_repeatable(const struct ws_journal_record *r)
 {
 	size_t n = r->n_files;
-	while (n && is_text(r->files[n - 1].path))
+	while (n && ws_utf8_is(r->files[n - 1].path))
 		n--;
-	return n == 0 && r->directory && is_text(r->directory) &&
+	return n == 0 && r->directory && ws_utf8_is(r->directory) &&
 	       are_text(r->sources, r->n_sources) && are_text(r->args, r->n_args);
 }
 
@@ -140,6 +137,10 @@ void ws_journal_print(const struct ws_journal_record *r, struct ws_buf *text)
 	ws_jw_int(&w, "schema", r->staged.stage ? JOURNAL_SCHEMA : 1);
 	print_process(&w, &r->process);
 	ws_jw_bool(&w, "ended", r->ended);
+	if (r->refused)
+		ws_jw_bool(&w, "refused", true);
+	if (r->by_hand)
+		ws_jw_bool(&w, "by_hand", true);
 	ws_jw_int(&w, "began", r->began);
 	ws_jw_int(&w, "updated", r->updated);
 	ws_jw_str(&w, "group", *r->group ? r->group : NULL);
@@ -315,6 +316,7 @@ static void parse_endpoint(struct reader *in, struct ws_journal_endpoint *e)
 		e->asleep = (unsigned)choice_of(in, "asleep", WS_MEMORY_ALL + 1, memory_name);
 	if (ws_json_get(in->object, "instance"))
 		e->instance = digest_of(in, "instance");
+	e->sure = ws_json_get(in->object, "sure") && truth_of(in, "sure") && e->instance;
 	/* Requests are sent to this URL: like one from the command line, it must be normalized. */
 	if (!in->bad &&
 	    (ws_endpoint_normalize(e->url, url, sizeof url, NULL) || strcmp(url, e->url) != 0))
@@ -417,6 +419,8 @@ static void parse_staged(struct reader *r, struct ws_journal_staged *out)
 	out->model_path = text_of(&in, "model_path", false);
 	out->load_format = text_of(&in, "load_format", false);
 	out->written = text_of(&in, "written", false);
+	if (ws_json_get(in.object, "written_id"))
+		out->written_id = digest_of(&in, "written_id");
 	out->used = truth_of(&in, "used");
 	out->keep = (unsigned)number_of(&in, "keep");
 	const char *slash = strrchr(out->written, '/');
@@ -431,6 +435,8 @@ static void parse_record(struct reader *r, struct ws_journal_record *out)
 {
 	parse_process(r, &out->process);
 	out->ended = truth_of(r, "ended");
+	out->refused = ws_json_get(r->object, "refused") && truth_of(r, "refused");
+	out->by_hand = ws_json_get(r->object, "by_hand") && truth_of(r, "by_hand");
 	out->began = number_of(r, "began");
 	out->updated = number_of(r, "updated");
 	out->group = text_of(r, "group", true);

@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,26 +21,11 @@ enum { ENTRIES_MAX = 100000 };
 
 /* ---- one file -------------------------------------------------------------------------------- */
 
-static int check_file(const char *path, struct ws_err *err)
-{
-	struct stat st;
-	if (lstat(path, &st))
-		return ws_err_errno(err, "open %s", path);
-	if (!S_ISREG(st.st_mode))
-		return ws_err_set(err, WS_EINPUT, "%s: not a plain file", path);
-	if (st.st_uid != geteuid())
-		return ws_err_set(err, WS_EINPUT, "%s: belongs to another user", path);
-	if (st.st_mode & 022)
-		return ws_err_set(err, WS_EINPUT, "%s: others can write it, so it is not trusted",
-		                  path);
-	return 0;
-}
-
 void ws_journal_read(struct ws_journal_entry *e)
 {
 	struct ws_buf text;
 	ws_buf_init(&text, JOURNAL_BYTES_MAX);
-	if (check_file(e->path, &e->err) == 0 && ws_file_read(e->path, &text, &e->err) == 0 &&
+	if (ws_file_read_owned(e->path, WS_FILE_OWN, &text, &e->err) == 0 &&
 	    ws_journal_parse(e->path, ws_buf_str(&text), text.len, &e->record, &e->priv, &e->err) ==
 	            0)
 		e->fate = e->record.ended ? WS_PROCESS_DEAD : ws_process_fate(&e->record.process);
@@ -54,16 +40,19 @@ static bool is_record(const char *name)
 	return name[0] != '.' && n > 5 && strcmp(name + n - 5, ".json") == 0;
 }
 
-/* Removes a temporary file of ws_file_replace, PID-XXXXXXXX.json.XXXXXX, that is a day old: its
- * process died before the rename. */
+/* Removes a temporary file of ws_file_replace, PID-XXXXXXXX.json.XXXXXX: its process died before
+ * the rename, which takes less than ten minutes. A process of another machine or container may have
+ * the number of a live one here: then the file goes when it is a day old. */
 static void drop_leftover(int dir, const char *name)
 {
 	struct stat st;
 	const char *json = strstr(name, ".json.");
+	const long pid = strtol(name, NULL, 10);
+	const bool dead = pid > 0 && kill((pid_t)pid, 0) && errno == ESRCH;
 	if (!json || strlen(json) != sizeof ".json.XXXXXX" - 1 || name[0] == '.')
 		return;
 	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
-	    st.st_mtime < time(NULL) - 24 * 3600)
+	    st.st_mtime < time(NULL) - (dead ? 600 : 24 * 3600))
 		(void)unlinkat(dir, name, 0);
 }
 
@@ -124,7 +113,7 @@ int ws_journal_list(const char *state_dir, struct ws_journal_list *out, struct w
 	if (!dir)
 		rc = errno == ENOENT ? 0 : ws_err_errno(err, "open %s", pushes);
 	else
-		rc = ws_journal_check_dir(pushes, err);
+		rc = ws_file_check_directory(pushes, err);
 	for (struct dirent *d; rc == 0 && dir && (d = readdir(dir));)
 		if (is_record(d->d_name))
 			rc = add_record(out, pushes, d->d_name, err);

@@ -115,14 +115,18 @@ static enum ws_endpoint_state state_of(const struct ws_journal_record *rec,
 	return e->state == WS_PARTIAL && moved && !rec->ended ? WS_COMMITTED : e->state;
 }
 
-/* A server that was restarted since has no open update, and is in no group. */
+/* A server that was restarted since has whole weights, runs, and is in no group. A checkpoint that
+ * waits to be loaded is still there. */
 static void note_restart(const struct ws_journal_endpoint *e, const struct ws_endpoint_info *info,
                          struct ws_repair_answer *a)
 {
-	if (!ws_staged_lost(e, info))
+	if (!ws_journal_is_other(e, info))
 		return;
-	a->in_update = false;
-	a->left_group = true;
+	a->restarted = a->left_group = true;
+	a->paused = false;
+	a->state = WS_UNTOUCHED;
+	a->asleep = 0;
+	a->in_update = a->in_update && e->open_update == WS_UPDATE_DISK;
 }
 
 static int probe(struct repair *r, struct ws_err *err)

@@ -31,8 +31,37 @@ bool ws_staged_waits(const struct ws_journal_record *r, const struct ws_journal_
 	                            (stage == WS_STAGE_LOADING && e->state == WS_UNTOUCHED));
 }
 
+bool ws_journal_is_other(const struct ws_journal_endpoint *e, const struct ws_endpoint_info *info)
+{
+	return e->instance && info && info->instance && e->instance != info->instance;
+}
+
+bool ws_journal_is_about(const struct ws_journal_endpoint *e, const char *url,
+                         const struct ws_endpoint_info *info)
+{
+	if (ws_journal_is_other(e, info))
+		return false;
+	if (ws_endpoint_same(e->url, url))
+		return true;
+	return e->sure && info && info->identity.strength == WS_IDENTITY_SURE &&
+	       e->instance == info->instance;
+}
+
+bool ws_staged_strange(const struct ws_journal_endpoint *e, const struct ws_endpoint_info *info)
+{
+	return e->open_update == WS_UPDATE_DISK && ws_journal_is_other(e, info);
+}
+
+int ws_staged_refuse_strange(const char *url, struct ws_err *err)
+{
+	ws_err_set(err, WS_EREFUSED, "%s: it is another start of the server, or another server, "
+	           "than the update was staged for", url);
+	ws_err_hint(err, "stage it again: wsync-ctl discard -e %s, then wsync-push SOURCE --stage",
+	            url);
+	return ws_err_where(err, NULL, url);
+}
+
 bool ws_staged_lost(const struct ws_journal_endpoint *e, const struct ws_endpoint_info *info)
 {
-	return e->open_update != WS_UPDATE_DISK && e->instance && info->instance &&
-	       e->instance != info->instance;
+	return e->open_update != WS_UPDATE_DISK && ws_journal_is_other(e, info);
 }

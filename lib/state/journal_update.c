@@ -69,7 +69,7 @@ int ws_journal_update(const char *path, const struct ws_journal_endpoint *now, s
 	const char *slash = strrchr(path, '/');
 	if (asprintf(&lock, "%.*s/.lock", slash ? (int)(slash - path) : 1, slash ? path : ".") < 0)
 		return ws_oom(err);
-	const int fd = ws_file_lock(lock, ws_deadline_in(5 * WS_NS_PER_S), NULL, err);
+	const int fd = ws_file_lock(lock, WS_FILE_OWN, ws_deadline_in(5 * WS_NS_PER_S), NULL, err);
 	const int rc = fd < 0 ? -1 : update_locked(path, now, n, err);
 	ws_file_unlock(fd);
 	free(lock);
@@ -170,14 +170,36 @@ int ws_journal_forget(struct ws_journal_entry *e, const char *const *urls, size_
 	return rc;
 }
 
-static void forget_memory(struct ws_journal_entry *e, const char *const *urls, size_t n)
+bool ws_journal_stays_asleep(const struct ws_journal_record *r, const struct ws_journal_endpoint *e,
+                             bool pauses)
+{
+	return r->by_hand && !pauses && !(e->asleep & WS_MEMORY_WEIGHTS);
+}
+
+static void forget_memory(struct ws_journal_entry *e, const char *const *urls, size_t n,
+                          const struct ws_journal_sent *sent)
 {
 	for (size_t i = e->record.n_endpoints; i-- > 0;) { /* backwards: it may be removed */
 		struct ws_journal_endpoint now = e->record.endpoints[i];
-		if (!now.slept || !is_among(now.url, urls, n))
+		if (!now.slept || !is_among(now.url, urls, n) ||
+		    ws_journal_stays_asleep(&e->record, &now, sent->pauses))
 			continue;
 		now.slept = false;
 		now.asleep = 0;
+		ws_journal_change(e, &now, 1, NULL);
+	}
+}
+
+/* A push that succeeded ends what was done by hand before it. */
+static void end_by_hand(struct ws_journal_entry *e, const char *const *urls, size_t n,
+                        const struct ws_journal_sent *sent)
+{
+	for (size_t i = e->record.n_endpoints; i-- > 0;) {
+		struct ws_journal_endpoint now = e->record.endpoints[i];
+		if (!is_among(now.url, urls, n))
+			continue;
+		if (sent->ok && sent->whole)
+			now.state = WS_COMMITTED;
 		ws_journal_change(e, &now, 1, NULL);
 	}
 }
@@ -189,8 +211,11 @@ void ws_journal_clear(struct ws_journal_list *list, const char *own, const char 
 		struct ws_journal_entry *e = &list->items[i];
 		if (e->err.code || (e->path && own && strcmp(e->path, own) == 0))
 			continue;
-		forget_memory(e, urls, n);
-		forget(e, urls, n, sent, NULL);
+		forget_memory(e, urls, n, sent);
+		if (!sent->refused && e->record.by_hand)
+			end_by_hand(e, urls, n, sent);
+		else if (!sent->refused)
+			forget(e, urls, n, sent, NULL);
 		if (e->path || e->record.n_endpoints)
 			continue;
 		ws_journal_drop(&e->record, e->priv);
@@ -200,63 +225,113 @@ void ws_journal_clear(struct ws_journal_list *list, const char *own, const char 
 
 /* ---- what was done outside of a push ---- */
 
-struct deed {
-	const char *url;
-	bool resumed;
-	unsigned memory; /* of a server that was not resumed */
-	bool released;
-};
-
 /* False: this record says nothing about it. */
-static bool change(struct ws_journal_endpoint *now, const struct deed *d)
+static bool change(struct ws_journal_endpoint *now, const struct ws_deed *d, bool by_hand)
 {
-	if (d->resumed) {
-		const bool was = now->paused;
+	switch (d->what) {
+	case WS_DEED_PAUSED:
+		return now->paused;
+	case WS_DEED_RESUMED:
+		if (!now->paused && !by_hand)
+			return false;
 		now->paused = false;
-		return was;
+		/* Weights without values were accepted with --force. */
+		now->state = by_hand ? WS_COMMITTED : now->state;
+		return true;
+	case WS_DEED_SLEPT:
+		now->asleep |= d->memory;
+		break;
+	case WS_DEED_WOKEN:
+		if (!now->slept)
+			return false;
+		if (now->asleep & d->memory & WS_MEMORY_WEIGHTS && !d->kept) {
+			now->state = WS_PARTIAL; /* woken weights are garbage */
+			now->inherited = false;
+		}
+		now->asleep &= ~d->memory;
+		break;
 	}
-	if (!d->released && !now->slept)
-		return false;
-	if (!d->released && now->asleep & d->memory & WS_MEMORY_WEIGHTS) {
-		now->state = WS_PARTIAL; /* woken weights are garbage */
-		now->inherited = false;
-	}
-	now->asleep = d->released ? now->asleep | d->memory : now->asleep & ~d->memory;
 	now->slept = true;
 	return true;
 }
 
-static void note_in(struct ws_journal_entry *e, const struct deed *d)
+/* Returns whether a record says it. */
+static bool note_in(struct ws_journal_entry *e, const char *url,
+                    const struct ws_endpoint_info *info, const struct ws_deed *d)
 {
+	bool said = false;
+	const bool busy = e->fate == WS_PROCESS_ALIVE && !e->record.ended;
 	for (size_t i = e->record.n_endpoints; i-- > 0;) { /* backwards: it may be removed */
 		struct ws_journal_endpoint now = e->record.endpoints[i];
-		if (is_among(now.url, &d->url, 1) && change(&now, d))
-			ws_journal_update(e->path, &now, 1, NULL);
+		const bool named = ws_endpoint_same(now.url, url);
+		if (named && e->record.by_hand && ws_journal_is_other(&now, info)) {
+			now = (struct ws_journal_endpoint){ .url = now.url };
+			ws_journal_update(e->path, &now, 1, NULL); /* it was restarted since */
+			continue;
+		}
+		/* A push may be at work under another name, whose lock we do not have. */
+		if (!ws_journal_is_about(&now, url, info) || (busy && !named) ||
+		    !change(&now, d, e->record.by_hand))
+			continue;
+		ws_journal_update(e->path, &now, 1, NULL);
+		said = true;
 	}
+	return said;
 }
 
-static void note(const char *state_dir, const struct deed *d)
+static int record_by_hand(const char *state_dir, const char *url,
+                          const struct ws_endpoint_info *info, const struct ws_deed *d,
+                          struct ws_err *err)
 {
-	struct ws_journal_list list;
+	struct ws_journal *made = NULL;
+	if (ws_journal_open(state_dir, &url, 1, &made, err))
+		return -1;
+	struct ws_journal_record *r = ws_journal_record(made);
+	struct ws_journal_endpoint *e = &r->endpoints[0];
+	r->by_hand = true;
+	e->state = WS_COMMITTED;
+	e->phase = WS_PHASE_PAUSE;
+	e->paused = d->what == WS_DEED_PAUSED;
+	e->slept = d->what == WS_DEED_SLEPT;
+	e->asleep = e->slept ? d->memory : 0;
+	e->instance = info ? info->instance : 0;
+	e->sure = info && info->instance && info->identity.strength == WS_IDENTITY_SURE;
+	const int rc = ws_journal_save(made, err);
+	if (rc)
+		ws_journal_abandon(made);
+	else
+		ws_journal_close(made, NULL);
+	return rc;
+}
+
+int ws_journal_note_deed(const char *state_dir, const char *url,
+                         const struct ws_endpoint_info *info, const struct ws_deed *deed,
+                         struct ws_err *err)
+{
+	struct ws_journal_list list = { 0 };
 	struct ws_locks *locks = NULL;
+	struct ws_err busy = WS_ERR_INIT;
 	char *dir = ws_journal_locks(state_dir);
-	if (dir && ws_journal_list(state_dir, &list, NULL) == 0) {
-		if (list.n && ws_locks_take(dir, &d->url, 1, 0, NULL, &locks, NULL) == 0)
-			for (size_t i = 0; i < list.n; i++)
-				if (!list.items[i].err.code)
-					note_in(&list.items[i], d);
-		ws_locks_drop(locks);
-		ws_journal_list_free(&list);
+	bool said = false;
+	int rc = dir ? 0 : ws_oom(err);
+	if (dir && ws_locks_take(dir, &url, 1, 0, NULL, &locks, &busy)) {
+		free(dir);
+		if (busy.code == WS_EREFUSED) /* a push is at work there, and has its own record */
+			return 0;
+		if (err)
+			*err = busy;
+		return -1;
 	}
+	if (rc == 0)
+		rc = ws_journal_list(state_dir, &list, err);
+	for (size_t i = 0; i < list.n; i++)
+		if (!list.items[i].err.code)
+			said |= note_in(&list.items[i], url, info, deed);
+	if (rc == 0 && !said && (deed->what == WS_DEED_PAUSED ||
+	                         (deed->what == WS_DEED_SLEPT && !deed->told)))
+		rc = record_by_hand(state_dir, url, info, deed, err);
+	ws_locks_drop(locks);
+	ws_journal_list_free(&list);
 	free(dir);
-}
-
-void ws_journal_note_memory(const char *state_dir, const char *url, unsigned memory, bool released)
-{
-	note(state_dir, &(struct deed){ .url = url, .memory = memory, .released = released });
-}
-
-void ws_journal_note_resumed(const char *state_dir, const char *url)
-{
-	note(state_dir, &(struct deed){ .url = url, .resumed = true });
+	return rc;
 }

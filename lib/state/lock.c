@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lock.c - flock(2) on a file with the text "PID HOST\n" of its holder.
+/* lock.c - flock(2) on a file with the text "PID HOST wsync\n" of its holder.
  *
  * The text counts only while the file is locked. For a moment after a process has locked the file,
  * it has no text. */
@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 enum { WORDS_MAX = 96 };
+static const char lock_mark[] = " wsync\n";
 
 struct one {
 	char name[WS_LOCK_NAME];
@@ -34,23 +35,22 @@ struct ws_locks {
 
 /* ---- one lock -------------------------------------------------------------------------------- */
 
-/* True if the file is empty or has the text of an earlier holder. Any other file was named by
- * mistake and must not be overwritten. */
+/* True if the file is empty or has the text of an earlier holder, who died. Any other file was
+ * named by mistake and must not be overwritten. */
 static bool is_lock(int fd)
 {
 	char text[WORDS_MAX + 1];
 	const ssize_t n = pread(fd, text, sizeof text - 1, 0);
-	text[n > 0 ? n : 0] = 0;
-	const size_t digits = strspn(text, "0123456789");
-	return n == 0 ||
-	       (n > 0 && n < WORDS_MAX && digits && (text[digits] == ' ' || text[digits] == 0));
+	const size_t mark = sizeof lock_mark - 1;
+	return n == 0 || (n > (ssize_t)mark && n < WORDS_MAX && text[0] >= '1' && text[0] <= '9' &&
+	                  memcmp(text + n - mark, lock_mark, mark) == 0);
 }
 
 static void say_who(int fd)
 {
 	char host[65] = "", text[WORDS_MAX];
 	gethostname(host, sizeof host - 1);
-	const int n = snprintf(text, sizeof text, "%ld %s\n", (long)getpid(), host);
+	const int n = snprintf(text, sizeof text, "%ld %s%s", (long)getpid(), host, lock_mark);
 	/* Errors are ignored: the lock holds without this text. */
 	if (n > 0 && ftruncate(fd, 0) == 0 && pwrite(fd, text, (size_t)n, 0) < 0)
 		(void)!ftruncate(fd, 0);
@@ -76,15 +76,17 @@ static void read_who(const char *path, char *who, size_t n)
 	snprintf(who, n, "process %ld%s%s", pid, *printable ? " on " : "", printable);
 }
 
-int ws_lock_take(const char *path, const char *what, int64_t wait_ns,
-                 const struct ws_cancel *cancel, struct ws_err *err)
+static int take(const char *path, enum ws_file_owner owner, const char *what, int64_t wait_ns,
+                const struct ws_cancel *cancel, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
-	const int fd = ws_file_lock(path, ws_deadline_in(wait_ns), cancel, &why);
-	if (fd >= 0 && !is_lock(fd)) {
+	const int fd = ws_file_lock(path, owner, ws_deadline_in(wait_ns), cancel, &why);
+	/* In our own directory of locks there is nothing else. */
+	if (fd >= 0 && owner == WS_FILE_LOCK && !is_lock(fd)) {
 		ws_file_unlock(fd);
-		return ws_err_set(err, WS_ESYSTEM,
-		                  "%s: %s is not a lock file", what, path);
+		ws_err_set(err, WS_ESYSTEM, "%s: %s is not a lock file", what, path);
+		return ws_err_hint(err, "name another file; remove this one if an older wsync, "
+		                        "which was killed, has left its process id there");
 	}
 	if (fd >= 0) {
 		say_who(fd);
@@ -105,6 +107,12 @@ int ws_lock_take(const char *path, const char *what, int64_t wait_ns,
 	if (err)
 		err->native = EWOULDBLOCK;
 	return -1;
+}
+
+int ws_lock_take(const char *path, const char *what, int64_t wait_ns,
+                 const struct ws_cancel *cancel, struct ws_err *err)
+{
+	return take(path, WS_FILE_LOCK, what, wait_ns, cancel, err);
 }
 
 void ws_lock_drop(int fd)
@@ -163,7 +171,7 @@ static int take_one(const char *dir, struct one *o, ws_deadline until, bool wait
 	    asprintf(&what, "endpoint %s", o->url) < 0)
 		ws_oom(err);
 	else
-		o->fd = ws_lock_take(path, what, wait && !left ? 1 : left, cancel, err);
+		o->fd = take(path, WS_FILE_OWN, what, wait && !left ? 1 : left, cancel, err);
 	if (o->fd < 0)
 		ws_err_where(err, NULL, o->url);
 	free(path);
@@ -175,7 +183,7 @@ int ws_locks_take(const char *dir, const char *const *urls, size_t n, int64_t wa
                   const struct ws_cancel *cancel, struct ws_locks **out, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_in(wait_ns);
-	if (ws_file_mkdirs(dir, err))
+	if (ws_file_own_directory(dir, err))
 		return -1;
 	struct ws_locks *l = calloc(1, sizeof *l + n * sizeof *l->items);
 	if (!l)

@@ -17,7 +17,8 @@
 /* Takes the lock at path and creates the file if needed. Returns a descriptor for ws_lock_drop, or
  * -1. `what` begins the message: "endpoint http://a:1". If another process has the lock, the
  * message names it: WS_EREFUSED for wait_ns 0, else WS_ETIMEOUT with a native EWOULDBLOCK.
- * WS_ESYSTEM: the file cannot be created or locked, or is not a lock file. */
+ * WS_ESYSTEM: the file cannot be created or locked, or is not a lock file. WS_EINPUT: a link, or a
+ * file of another user. */
 int ws_lock_take(const char *path, const char *what, int64_t wait_ns,
                  const struct ws_cancel *cancel, struct ws_err *err);
 void ws_lock_drop(int fd); /* -1 is fine */
@@ -25,6 +26,7 @@ void ws_lock_drop(int fd); /* -1 is fine */
 struct ws_locks; /* the locks of some endpoints */
 
 /* Locks all of these endpoints or none, by host and port, in the directory dir, which is created.
+ * WS_EINPUT: others can write there.
  * All loopback addresses with one port share one lock, so two URLs of one endpoint
  * (ws_endpoint_same) do, too. The order of locking is fixed, to avoid deadlocks. wait_ns is the
  * limit for all locks together. */

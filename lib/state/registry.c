@@ -82,6 +82,57 @@ static int read_entry(const struct ws_json *node, struct ws_registry_entry *e, s
 	return take_text(node, "added_at", e->added_at, sizeof e->added_at, err);
 }
 
+/* ---- order ---- */
+
+/* Of a normalized URL. */
+static const char *path_of(const char *url)
+{
+	const char *scheme = strstr(url, "://");
+	return strchrnul(scheme ? scheme + 3 : url, '/');
+}
+
+static int compare_address(const char *host, uint16_t port, const char *path,
+                           const struct ws_registry_entry *e)
+{
+	const int by_host = strcmp(host, e->host);
+	return port != e->port ? (port < e->port ? -1 : 1) :
+	       by_host         ? by_host :
+	                         strcmp(path, path_of(e->url));
+}
+
+static int by_address(const void *a, const void *b)
+{
+	const struct ws_registry_entry *x = *(const struct ws_registry_entry *const *)a,
+				       *y = *(const struct ws_registry_entry *const *)b;
+	const int order = compare_address(x->host, x->port, path_of(x->url), y);
+	return order ? order : x < y ? -1 : x > y;
+}
+
+/* Lists the entries by address, and refuses the first that repeats an earlier one. */
+static int sort_entries(const char *path, struct ws_registry *r, struct registry_own *own,
+                        struct ws_err *err)
+{
+	const struct ws_registry_entry *twice = NULL;
+	own->sorted = calloc(r->n + 1, sizeof *own->sorted);
+	if (!own->sorted)
+		return ws_oom(err);
+	for (size_t i = 0; i < r->n; i++)
+		own->sorted[i] = &r->items[i];
+	qsort(own->sorted, r->n, sizeof *own->sorted, by_address);
+	own->n = r->n;
+	for (size_t i = 1; i < r->n; i++) {
+		const struct ws_registry_entry *e = own->sorted[i];
+		if (compare_address(e->host, e->port, path_of(e->url), own->sorted[i - 1]) == 0 &&
+		    (!twice || e < twice))
+			twice = e;
+	}
+	return !twice ? 0 :
+	       ws_err_set(err, WS_EINPUT, "%s: endpoints[%zu]: %s is there twice", path,
+	                  (size_t)(twice - r->items), twice->url);
+}
+
+/* ---- all of it ---- */
+
 static int read_entries(const char *path, const struct ws_json *array, struct ws_registry *out,
                         struct ws_err *err)
 {
@@ -97,12 +148,9 @@ static int read_entries(const char *path, const struct ws_json *array, struct ws
 				err->code = WS_EINPUT;
 			return -1;
 		}
-		if (ws_registry_find(out, e->host, e->port))
-			return ws_err_set(err, WS_EINPUT, "%s: endpoints[%zu]: %s is there twice",
-			                  path, out->n, e->url);
 		out->n++;
 	}
-	return 0;
+	return sort_entries(path, out, out->priv, err);
 }
 
 static int check_version(const char *path, const struct ws_json *root, struct ws_err *err)
@@ -138,11 +186,13 @@ int registry_parse(const char *path, const char *text, size_t len, struct ws_reg
                    struct ws_err *err)
 {
 	*out = (struct ws_registry){ 0 };
-	struct ws_json *root = ws_json_parse(text, len, path, err);
-	if (!root)
-		return suggest_remedy(err);
-	out->priv = root;
-	if (check_version(path, root, err) ||
+	struct registry_own *own = calloc(1, sizeof *own);
+	if (!own)
+		return ws_oom(err);
+	struct ws_json *root = own->root =
+		ws_json_parse_most(text, len, WS_JSON_LARGE, path, err);
+	out->priv = own;
+	if (!root || check_version(path, root, err) ||
 	    read_entries(path, ws_json_get(root, "endpoints"), out, err)) {
 		ws_registry_free(out);
 		return suggest_remedy(err);
@@ -156,7 +206,7 @@ int ws_registry_load(const char *path, struct ws_registry *out, struct ws_err *e
 	struct ws_err why = WS_ERR_INIT;
 	*out = (struct ws_registry){ 0 };
 	ws_buf_init(&text, FILE_MAX);
-	int rc = ws_file_read(path, &text, &why);
+	int rc = ws_file_read_owned(path, WS_FILE_OWN_OR_ROOTS, &text, &why);
 	if (!rc)
 		rc = registry_parse(path, ws_buf_str(&text), text.len, out, err);
 	else if (why.native == ENOENT)
@@ -171,18 +221,65 @@ void ws_registry_free(struct ws_registry *r)
 {
 	if (!r)
 		return;
+	struct registry_own *own = r->priv;
 	free(r->items);
-	ws_json_free(r->priv);
+	if (own) {
+		ws_json_free(own->root);
+		free(own->sorted);
+	}
+	free(own);
 	*r = (struct ws_registry){ 0 };
 }
 
-const struct ws_registry_entry *ws_registry_find(const struct ws_registry *r, const char *host,
-                                                 uint16_t port)
+const struct ws_registry_entry *ws_registry_find(const struct ws_registry *r, const char *url)
 {
-	for (size_t i = 0; i < r->n; i++)
-		if (r->items[i].port == port && !strcmp(r->items[i].host, host))
-			return &r->items[i];
+	const struct registry_own *own = r->priv;
+	size_t lo = 0, hi = own ? own->n : 0;
+	char host[256];
+	uint16_t port;
+	if (ws_endpoint_host_port(url, host, &port, NULL))
+		return NULL;
+	while (lo < hi) {
+		const size_t mid = lo + (hi - lo) / 2;
+		const int order = compare_address(host, port, path_of(url), own->sorted[mid]);
+		if (order == 0)
+			return own->sorted[mid];
+		if (order < 0)
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
 	return NULL;
+}
+
+/* The names of this machine are few, so that only they are compared with all entries. */
+static const struct ws_registry_entry *find_twin(const struct ws_registry *r, const char *url)
+{
+	const char *pair[2] = { url };
+	char host[256];
+	uint16_t port;
+	size_t first, again;
+	if (ws_endpoint_host_port(url, host, &port, NULL))
+		return NULL;
+	for (size_t i = 0; i < r->n; i++) {
+		pair[1] = r->items[i].url;
+		if (r->items[i].port == port && strcmp(r->items[i].host, host) != 0 &&
+		    ws_endpoint_find_twice(pair, 2, &first, &again, NULL) && again == 1)
+			return &r->items[i];
+	}
+	return NULL;
+}
+
+int ws_registry_check_twin(const struct ws_registry *r, const char *path, const char *url,
+                           struct ws_err *err)
+{
+	const struct ws_registry_entry *twin = find_twin(r, url);
+	if (!twin)
+		return 0;
+	ws_err_set(err, WS_EUSAGE, "endpoint %s: it is registered already, as %s", url, twin->url);
+	ws_err_hint(err, "to register it by this name: wsync-register remove %s --registry %s",
+	            twin->url, path);
+	return ws_err_where(err, NULL, url);
 }
 
 int ws_registry_check_pool(const char *pool, struct ws_err *err)
@@ -231,7 +328,7 @@ static int lock(const char *path, ws_deadline until, const struct ws_cancel *can
 		return -1;
 	if (asprintf(&name, "%s.lock", path) < 0)
 		return ws_oom(err);
-	const int fd = ws_file_lock(name, until, cancel, err);
+	const int fd = ws_file_lock(name, WS_FILE_LOCK, until, cancel, err);
 	free(name);
 	return fd;
 }
@@ -255,18 +352,18 @@ static void stamp(char *dst, size_t n)
 	strftime(dst, n, "%Y-%m-%dT%H:%M:%SZ", &tm);
 }
 
-static int put(struct ws_registry *r, struct ws_registry_entry *entry, bool *updated,
-               struct ws_err *err)
+static int put(struct ws_registry *r, const char *path, struct ws_registry_entry *entry,
+               bool *updated, struct ws_err *err)
 {
 	struct ws_registry_entry e = *entry;
 	e.more = NULL;
 	if (ws_endpoint_host_port(e.url, e.host, &e.port, err))
 		return -1;
-	const struct ws_registry_entry *old = ws_registry_find(r, e.host, e.port);
+	const struct ws_registry_entry *old = ws_registry_find(r, e.url);
 	*updated = old != NULL;
 	if (!e.pool[0])
 		snprintf(e.pool, sizeof e.pool, "%s", old ? old->pool : WS_POOL_DEFAULT);
-	if (ws_registry_check_pool(e.pool, err))
+	if (ws_registry_check_pool(e.pool, err) || ws_registry_check_twin(r, path, e.url, err))
 		return -1;
 	if (old) {
 		memcpy(e.added_at, old->added_at, sizeof e.added_at);
@@ -280,6 +377,8 @@ static int put(struct ws_registry *r, struct ws_registry_entry *entry, bool *upd
 	stamp(e.added_at, sizeof e.added_at);
 	r->items = items;
 	r->items[r->n++] = *entry = e;
+	if (r->priv)
+		((struct registry_own *)r->priv)->n = 0; /* it points to the old place */
 	return 0;
 }
 
@@ -291,7 +390,7 @@ int ws_registry_add(const char *path, struct ws_registry_entry *entry, ws_deadli
 	const int fd = lock(path, until, cancel, err);
 	if (fd < 0)
 		return -1;
-	if (!ws_registry_load(path, &r, err) && !put(&r, entry, updated, err))
+	if (!ws_registry_load(path, &r, err) && !put(&r, path, entry, updated, err))
 		rc = replace(path, &r, err);
 	entry->more = NULL; /* points into r, which is freed now */
 	ws_registry_free(&r);
@@ -301,16 +400,13 @@ int ws_registry_add(const char *path, struct ws_registry_entry *entry, ws_deadli
 
 static int drop(struct ws_registry *r, const char *path, const char *url, struct ws_err *err)
 {
-	char host[256];
-	uint16_t port;
-	if (ws_endpoint_host_port(url, host, &port, err))
-		return -1;
-	const struct ws_registry_entry *e = ws_registry_find(r, host, port);
+	const struct ws_registry_entry *e = ws_registry_find(r, url);
 	if (!e)
 		return ws_err_set(err, WS_EINPUT, "%s: not registered in %s", url, path);
 	const size_t i = (size_t)(e - r->items);
 	memmove(r->items + i, r->items + i + 1, (r->n - i - 1) * sizeof *r->items);
 	r->n--;
+	((struct registry_own *)r->priv)->n = 0; /* the entries have moved */
 	return 0;
 }
 

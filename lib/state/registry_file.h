@@ -9,6 +9,13 @@
 
 enum { REGISTRY_VERSION = 1 };
 
+/* What ws_registry.priv points to. */
+struct registry_own {
+	struct ws_json *root;
+	const struct ws_registry_entry **sorted; /* by port, host and path */
+	size_t n; /* 0: the entries have changed since */
+};
+
 /* path is for messages. */
 int registry_parse(const char *path, const char *text, size_t len, struct ws_registry *out,
                    struct ws_err *err);

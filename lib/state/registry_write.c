@@ -125,7 +125,8 @@ int registry_print(const char *path, const struct ws_registry *r, struct ws_buf 
 			return -1;
 	}
 	ws_jw_end_array(&w);
-	if (copy_notes(&w, r->priv, root_keys, path, err))
+	if (copy_notes(&w, r->priv ? ((const struct registry_own *)r->priv)->root : NULL, root_keys,
+	               path, err))
 		return -1;
 	ws_jw_end_object(&w);
 	ws_buf_putc(text, '\n');

@@ -202,6 +202,7 @@ static int make_transform(struct ws_input *in, const struct ws_transform_opts *o
 	}
 	o.family = in->family;
 	o.layout = in->layout;
+	o.config = in->config;
 	o.base = in->fallback ? NULL : said;
 	if (!o.quant && is_fp8(said))
 		o.quant = said;

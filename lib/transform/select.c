@@ -14,12 +14,16 @@
 
 enum { MOST_OF_A_NAME = 1024 };
 
-/* xorl's rule for servers without a list. */
-static bool is_known(const char *module)
+/* xorl's rule for servers without a list, and the experts of Mixtral's form. */
+bool ws_select_is_known(const char *module)
 {
 	static const char *const linear[] = { ".in_proj_qkv", ".in_proj_z", ".in_proj_b",
 		                              ".in_proj_a" };
 	if (ws_ends_with(module, "_proj") || ws_ends_with(module, "_proj_with_mqa"))
+		return true;
+	if (strstr(module, ".experts.") && (ws_ends_with(module, ".w1") ||
+	                                    ws_ends_with(module, ".w2") ||
+	                                    ws_ends_with(module, ".w3")))
 		return true;
 	for (size_t i = 0; strstr(module, ".linear_attn.") && i < sizeof linear / sizeof *linear;
 	     i++)
@@ -39,7 +43,7 @@ static bool is_never(const char *module)
 	return false;
 }
 
-static bool is_skipped(const struct ws_transform_opts *o, const char *module)
+bool ws_select_is_skipped(const struct ws_transform_opts *o, const char *module)
 {
 	const struct ws_quant skip = { .method = "", .skip = o->skip, .n_skip = o->n_skip };
 	for (size_t i = 0; i < o->n_skip; i++)
@@ -58,7 +62,8 @@ bool ws_select_fp8(const struct ws_transform_opts *o, const char *name, unsigned
 		return false;
 	memcpy(module, name, n + 1);
 	module[n - strlen(leaf)] = 0;
-	if (is_never(module) || is_skipped(o, module))
+	if (is_never(module) || ws_select_is_skipped(o, module))
 		return false;
-	return o->quant && o->quant->n_skip ? !ws_quant_skips(o->quant, module) : is_known(module);
+	return o->quant && o->quant->n_skip ? !ws_quant_skips(o->quant, module) :
+	                                      ws_select_is_known(module);
 }

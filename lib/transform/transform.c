@@ -120,8 +120,7 @@ static int open_adapters(struct ws_transform *t, struct ws_err *err)
 		if (ws_adapter_open(o->adapters[i], &t->adapters[i], err) ||
 		    ws_catalog_use(t->catalog, ws_adapter_source(t->adapters[i]), err))
 			return -1;
-		if (o->family)
-			ws_adapter_rename(t->adapters[i], o->family);
+		ws_adapter_suit(t->adapters[i], o->family, o->config);
 		if (ws_adapter_bind(t->adapters[i], t->base, o->layout, shape_of, t,
 		                    &t->bindings[i], err) ||
 		    judge_left_over(t, o->adapters[i], &t->bindings[i], err))
@@ -404,7 +403,7 @@ static int make_items(struct ws_transform *t, struct ws_err *err)
 				gone[index_of(t, d.base->parts[k])] = true;
 	}
 	for (size_t i = 0; i < n && rc == 0; i++) {
-		if (gone[i])
+		if (gone[i] || ws_tied_head_idle(t, i))
 			continue;
 		decide(t, i, corrections, &d);
 		rc = add(t, &d, err);
@@ -443,7 +442,8 @@ int ws_transform_make(const struct ws_catalog *in, const struct ws_transform_opt
 	if (!t->catalog)
 		ws_oom(err);
 	if (!t->catalog || ws_worker_pool_new(opts->threads, opts->scratch, &t->pool, err) ||
-	    find_packed(t, err) || open_adapters(t, err) || make_items(t, err)) {
+	    ws_tied_head_add(t, err) || find_packed(t, err) || open_adapters(t, err) ||
+	    make_items(t, err)) {
 		ws_transform_free(t);
 		return -1;
 	}
@@ -473,6 +473,7 @@ void ws_transform_free(struct ws_transform *t)
 	free(t->bindings);
 	free(t->sends);
 	ws_catalog_free(t->catalog);
+	ws_catalog_free(t->tied.catalog);
 	ws_catalog_free(t->correction);
 	ws_source_close(t->correction_source);
 	pthread_mutex_destroy(&t->last.lock);

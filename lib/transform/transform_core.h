@@ -51,6 +51,10 @@ struct ws_transform {
 	struct ws_source *correction_source;
 	struct ws_catalog *correction;
 	struct ws_last_read last;
+	struct {
+		struct ws_catalog *catalog; /* the base with a head; NULL: as it is */
+		size_t head, body;          /* items of it */
+	} tied;
 	struct ws_transform_report report;
 };
 
@@ -64,6 +68,18 @@ void ws_transform_drop_reader(struct ws_transform *t); /* ends the kept job */
 
 /* Does a tensor of this name and rank become FP8? */
 bool ws_select_fp8(const struct ws_transform_opts *opts, const char *name, unsigned n_dims);
+
+/* Is it a module that becomes FP8 without a list of the server's? */
+bool ws_select_is_known(const char *module);
+/* Is it in the user's list? */
+bool ws_select_is_skipped(const struct ws_transform_opts *o, const char *module);
+
+/* ---- tied_head.c ---- */
+
+/* Adds a head to the base if config.json ties it to the embedding and the base has none. */
+int ws_tied_head_add(struct ws_transform *t, struct ws_err *err);
+/* Is item i that head, and does no adapter change it or leave it behind? It is not sent then. */
+bool ws_tied_head_idle(const struct ws_transform *t, size_t i);
 
 /* ---- corrections.c ---- */
 

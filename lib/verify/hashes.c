@@ -210,6 +210,11 @@ bool ws_checksum_is_draft(const struct ws_checksum *c)
 	return !strncmp(c->name, "draft.", 6) || !strncmp(c->name, "draft_step_", 11);
 }
 
+static bool is_chosen(const struct ws_hash_count *c, const char *name)
+{
+	return ws_glob_choose(c->include, c->n_include, c->exclude, c->n_exclude, name);
+}
+
 static void mark_wrong(const struct ws_hash_count *count, size_t tensor)
 {
 	if (count->wrong)
@@ -245,9 +250,11 @@ void ws_hashes_compare(const struct ws_hashes *h, const char *url, struct ws_che
 			mark_wrong(count, t);
 		} else if (ws_checksum_is_draft(theirs)) {
 			count->drafts++;
-		} else if (whole && !is_tied_head(h, theirs)) {
+		} else if (!is_tied_head(h, theirs) && whole && is_chosen(count, theirs->name)) {
 			report(&at, theirs->name, NULL, &theirs->value);
 			count->unexpected++;
+		} else if (!is_tied_head(h, theirs)) {
+			count->not_sent++;
 		}
 	}
 }

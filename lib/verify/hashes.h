@@ -50,14 +50,18 @@ struct ws_hash_count {
 	/* several ranks count a tensor several times */
 	size_t equal, different, missing, unexpected;
 	size_t drafts;        /* not in the plan, and of a draft model: not compared */
+	/* not in the plan, because the globs below leave them out, or not `whole` */
+	size_t not_sent;
 	/* by tensor of the plan: different or missing at some rank; may be NULL */
 	bool *wrong;
+	const char *const *include, *const *exclude; /* as of ws_plan_opts */
+	size_t n_include, n_exclude;
 };
 
 /* Counts the tensors of rank r of sums in *count. Emits WS_EV_MISMATCH for each that differs in its
  * bytes, or in the dtype or shape that the server reports. Tensors that are not in the plan are
- * unexpected only if `whole`; a draft model's tensors and a tied head never are. Sorts the rank's
- * items. */
+ * unexpected if `whole` and the globs of *count choose them, else not sent; a draft model's tensors
+ * and a tied head are neither. Sorts the rank's items. */
 void ws_hashes_compare(const struct ws_hashes *h, const char *url, struct ws_checksums *sums,
                        size_t r, bool whole, const struct ws_sink *sink,
                        struct ws_hash_count *count);

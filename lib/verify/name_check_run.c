@@ -164,20 +164,56 @@ static bool is_listed(const struct ws_name_check_target *t, const char **why)
 	return false;
 }
 
+/* Has an endpoint without a model received all of these tensors before, in their shapes? It takes
+ * any name, so this confirms only names that fit the rules. */
+static bool is_received(const struct ws_name_check_run *a)
+{
+	return a->layout && a->found.received && a->found.received == a->found.sent;
+}
+
 /* False if only the source's own config was used: every source fits it. */
 static bool is_confirmed(const struct ws_name_check_run_opts *o,
                          const struct ws_name_check_target *t, bool listed)
 {
-	return !*t->url || t->keeps_anything || listed || o->input->named ||
-	       config_of(o->input, t) == t->config;
+	return !*t->url || listed || o->input->named || config_of(o->input, t) == t->config;
+}
+
+/* A model of text and images, say, has other names for its text model at servers than in
+ * checkpoints, in ways that only a family's rules can tell: the names are not compared. */
+static bool is_composed(const struct ws_name_check_run_opts *o,
+                        const struct ws_name_check_target *t)
+{
+	static const char *const others[] = { "vision_config", "audio_config",
+		                              "vision_tower_config" };
+	static const char *const words[] = { "visual", "vision", "language_model", "audio" };
+	const struct ws_config *c = config_of(o->input, t);
+	bool composed = false;
+	for (size_t i = 0; c && i < sizeof others / sizeof others[0]; i++)
+		composed |= ws_config_knows(c, others[i]);
+	if (!composed || ws_namemap_claimed(o->input->map, ws_config_architecture(c), ""))
+		return false;
+	for (size_t i = 0; i < ws_catalog_count(o->input->catalog); i++)
+		for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
+			if (strstr(ws_catalog_item(o->input->catalog, i)->name, words[k]))
+				return true;
+	return false;
+}
+
+/* Nothing is compared, but what is left out is counted. */
+static int skip_composed(const struct ws_namecheck_opts *check, const struct ws_config *config,
+                         struct ws_name_check_run *out)
+{
+	snprintf(out->why, sizeof out->why, "%s of %.200s is a model with several parts, whose "
+	         "names at servers are not known", ws_config_architecture(config),
+	         ws_config_path(config));
+	ws_layout_free(out->layout);
+	out->layout = NULL;
+	ws_namecheck_left_out(check, &out->found);
+	ws_tied_find(check, &out->found);
+	return 0;
 }
 
 static const char servers_config[] = "{config} DIR names the server's config.json";
-
-static bool sends_part(const struct ws_name_check_run_opts *o)
-{
-	return o->part || o->n_include || o->n_exclude;
-}
 
 /* Fills at most two facts. model has n bytes for the text of one of them. */
 static size_t find_facts(const struct ws_name_check_run_opts *o,
@@ -187,7 +223,7 @@ static size_t find_facts(const struct ws_name_check_run_opts *o,
 	size_t found = 0;
 	if (config_of(o->input, t) != o->input->config)
 		return 0;
-	if (*t->differs && !sends_part(o))
+	if (*t->differs)
 		facts[found++] = (struct ws_server_fact){ WS_ERROR, t->differs_key, t->differs,
 			                                  servers_config };
 	if (!name_check_model_differs(o->input, t, model, n))
@@ -210,6 +246,7 @@ int ws_name_check_run(const struct ws_name_check_run_opts *o, const struct ws_na
 	if (ws_name_check_layout(o->input, t, &out->layout, unknown, sizeof unknown, err))
 		return -1;
 	const bool listed = is_listed(t, &unlisted);
+	const bool received = *t->listed && t->listing.received && t->listing.n;
 	snprintf(out->family, sizeof out->family, "%s",
 	         ws_family_name(family ? family : ws_namemap_generic(o->input->map)));
 	char model[768];
@@ -219,7 +256,7 @@ int ws_name_check_run(const struct ws_name_check_run_opts *o, const struct ws_na
 		.n_facts = find_facts(o, t, family, model, sizeof model, facts),
 		.items = o->input->catalog,
 		.layout = out->layout,
-		.listing = listed ? &t->listing : NULL,
+		.listing = listed || received ? &t->listing : NULL,
 		.family = family ? family : o->input->family,
 		.config = config_of(o->input, t),
 		.plan = o->plan,
@@ -228,30 +265,37 @@ int ws_name_check_run(const struct ws_name_check_run_opts *o, const struct ws_na
 		.exclude = o->exclude,
 		.n_exclude = o->n_exclude,
 		.tp_known = *t->url && t->tp,
-		.subset = sends_part(o),
-		.fused_whole = t->fused_whole,
+		.elsewhere = o->elsewhere,
+		.elsewhere_ctx = o->elsewhere_ctx,
+		.whole_modules = t->whole_modules,
+		.keeps_biases = t->keeps_biases,
 		.scan = o->scan,
 		.tied_later = o->tied_later,
 		.cancel = o->cancel,
 	};
-	if (!out->layout && !listed) {
+	if (is_composed(o, t))
+		return skip_composed(&check, config_of(o->input, t), out);
+	if (!out->layout && !listed && !received) {
 		snprintf(out->why, sizeof out->why, "%s%s%.200s", unknown,
 		         *unlisted ? ", and " : "", unlisted);
+		ws_namecheck_left_out(&check, &out->found);
 		if (o->tied_later)
 			ws_tied_find(&check, &out->found);
 		return 0;
 	}
-	say_against(out, o->input, t, listed);
 	if (ws_namecheck(&check, &out->found, err)) {
 		ws_name_check_run_free(out);
 		return -1;
 	}
 	out->layered = out->layout && family;
-	out->checked = is_confirmed(o, t, listed);
-	out->own_config = !out->checked;
-	if (out->own_config)
-		snprintf(out->why, sizeof out->why,
-		         "the server's config.json cannot be read here, and %.200s", unlisted);
+	if (!out->layout && !listed && o->tied_later)
+		ws_tied_find(&check, &out->found);
+	out->checked = ((out->layout || listed) && is_confirmed(o, t, listed)) || is_received(out);
+	say_against(out, o->input, t, listed || is_received(out));
+	out->own_config = !out->checked && out->layout;
+	if (!out->checked)
+		snprintf(out->why, sizeof out->why, "%s, and %.200s", !out->layout ? unknown :
+		         "the server's config.json cannot be read here", unlisted);
 	return 0;
 }
 
@@ -307,6 +351,16 @@ static void add_counts(struct ws_name_check_run *sum, const struct ws_name_check
 	f->sent = one->found.sent > f->sent ? one->found.sent : f->sent;
 	f->params = one->found.params > f->params ? one->found.params : f->params;
 	f->parts = one->found.parts > f->parts ? one->found.parts : f->parts;
+}
+
+/* Of the server that needs most of it. */
+static void take_left_out(struct ws_findings *sum, const struct ws_findings *one)
+{
+	if (sum->n_left_out && one->needed <= sum->needed)
+		return;
+	memcpy(sum->left_out, one->left_out, sizeof sum->left_out);
+	sum->n_left_out = one->n_left_out;
+	sum->needed = one->needed;
 }
 
 /* Errors are sorted first. A missing name is usually the consequence of another finding, a wrong
@@ -371,6 +425,7 @@ int ws_name_check_run_all(const struct ws_name_check_run_opts *o,
 			                                .alike = count_alike(targets, i, n) } };
 		if (sink->event)
 			sink->event(sink->ctx, &ev);
+		take_left_out(&sum->found, &one.found);
 		if (one.found.errors && !first.code)
 			blame(&one, &targets[i], &first);
 		add_counts(sum, &one);

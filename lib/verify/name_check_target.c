@@ -19,6 +19,13 @@ const char *ws_name_check_model_dir(const struct ws_endpoint_info *info)
 	return info->model_path[0] == '/' && stat(path, &st) == 0 ? info->model_path : NULL;
 }
 
+/* Of older releases it is not known from which on they do. */
+static bool keeps_biases(const char *version)
+{
+	unsigned major, minor;
+	return sscanf(version, "%u.%u", &major, &minor) == 2 && (major || minor >= 32);
+}
+
 static void describe(struct ws_name_check_target *t, const struct ws_endpoint_info *info)
 {
 	*t = (struct ws_name_check_target){ .tp = info->tp_size,
@@ -35,10 +42,14 @@ static void describe(struct ws_name_check_target *t, const struct ws_endpoint_in
 	const char *dir = ws_name_check_model_dir(info);
 	if (dir && ws_config_open(dir, &t->config, NULL))
 		t->config = NULL;
+	if (t->config)
+		ws_config_set_rules(t->config, ws_quant_rules(ws_lineage_family(info->lineage) ==
+		                                              WS_FAMILY_VLLM, info->version));
 	t->keeps_anything = info->keeps_anything;
 	/* A first pipeline stage lacks layers that would be requested. */
-	t->fused_whole = ws_lineage_family(info->lineage) == WS_FAMILY_VLLM;
-	t->askable = !t->config && info->pp_size <= 1 && !info->keeps_anything && !t->fused_whole;
+	t->whole_modules = ws_lineage_family(info->lineage) == WS_FAMILY_VLLM;
+	t->keeps_biases = t->whole_modules && keeps_biases(info->version);
+	t->askable = !t->config && info->pp_size <= 1 && !info->keeps_anything && !t->whole_modules;
 }
 
 static void take_listing(struct ws_name_check_target *t, const char *route, const struct ws_err *e)
@@ -56,10 +67,11 @@ static int ask_checker(struct ws_http *http, struct ws_name_check_target *t, ws_
                        const struct ws_cancel *cancel, struct ws_err *err)
 {
 	struct ws_err e = WS_ERR_INIT;
-	if (ws_endpoint_checker_names(http, t->url, until, cancel, &t->listing, &e) == 0)
-		take_listing(t, ws_endpoint_checker_route(t->fused_whole ? WS_FAMILY_VLLM :
+	if (ws_endpoint_checker_names(http, t->url, until, cancel, &t->listing, &e) == 0) {
+		t->listing.received |= t->keeps_anything;
+		take_listing(t, ws_endpoint_checker_route(t->whole_modules ? WS_FAMILY_VLLM :
 		                                                           WS_FAMILY_SGLANG), &e);
-	else if (e.code == WS_ECANCELLED || e.code == WS_ESYSTEM) {
+	} else if (e.code == WS_ECANCELLED || e.code == WS_ESYSTEM) {
 		*err = e;
 		return -1;
 	}
@@ -135,7 +147,8 @@ static bool same_config(const struct ws_config *a, const struct ws_config *b)
 
 bool ws_name_check_same(const struct ws_name_check_target *a, const struct ws_name_check_target *b)
 {
-	return a->tp == b->tp && a->ep == b->ep && a->attention_tp == b->attention_tp &&
+	return a->tp == b->tp && a->ep == b->ep && a->whole_modules == b->whole_modules &&
+	       a->keeps_biases == b->keeps_biases && a->attention_tp == b->attention_tp &&
 	       !*a->listed == !*b->listed && same_config(a->config, b->config) &&
 	       !strcmp(a->model_type, b->model_type) && !strcmp(a->architecture, b->architecture) &&
 	       !strcmp(a->differs, b->differs) && ws_weight_list_same(&a->listing, &b->listing);

@@ -6,6 +6,8 @@
 #include "hashes.h"
 #include "verify_kind.h"
 
+#include "wsync/tool/str.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,13 +137,25 @@ static uint64_t count_strange(const struct ws_prover *p, const struct ws_layout 
 	return bytes;
 }
 
+/* Do the globs choose a tensor of it, whether it is sent or not? */
+static bool is_chosen(const struct ws_prover_opts *o, const struct ws_layout *l,
+                      const struct ws_param *param)
+{
+	bool chosen = !param->n_parts;
+	for (size_t i = 0; i < param->n_parts && !chosen; i++)
+		chosen = ws_glob_choose(o->include, o->n_include, o->exclude, o->n_exclude,
+		                        ws_layout_part(l, param->first + i)->name);
+	return chosen;
+}
+
 static void measure(const struct ws_prover *p, struct prover_table *t)
 {
 	t->strange = count_strange(p, t->layout);
 	for (size_t i = 0; i < t->n_params; i++) {
 		const struct ws_param *param = ws_layout_param(t->layout, i);
 		t->scope[i] = ws_predict_tensors(t->predict, i) > 0 ||
-		              (p->opts.whole && !param->tied_to);
+		              (p->opts.whole && !param->tied_to &&
+		               is_chosen(&p->opts, t->layout, param));
 		if (t->scope[i] && param->tied_to)
 			t->tied[t->n_tied++] = i;
 	}

@@ -23,9 +23,11 @@ struct ws_prover; /* for several servers */
 struct ws_prover_opts {
 	const struct ws_input *input;
 	const struct ws_plan *plan;
-	/* The plan has all tensors of the model. Otherwise parameters that get none of them are
-	 * not compared. */
+	/* No other sender sends parameters that get none of the plan's tensors. */
 	bool whole;
+	/* The globs of the plan: parameters that they leave out are not compared. */
+	const char *const *include, *const *exclude;
+	size_t n_include, n_exclude;
 	unsigned threads;         /* as of ws_parallel_begin */
 	unsigned min_coverage;    /* percent of the bytes that must be proven; 0: 100 */
 	const char *state_dir;    /* remembers the kinds that were equal; NULL: nothing */

@@ -112,7 +112,7 @@ static bool name_server(const struct prover_server *s, char *dst, size_t n)
 static void take_equal(const struct prover_table *t, const struct ws_checksum_rank *at, bool *seen)
 {
 	for (size_t i = 0; i < at->n; i++) {
-		const struct ws_param *of = ws_layout_find_param(t->layout, at->items[i].name);
+		const struct ws_param *of = ws_layout_find_shown(t->layout, at->items[i].name);
 		const size_t param = of ? (size_t)(of - ws_layout_param(t->layout, 0)) : 0;
 		const struct prover_cell *cell =
 			of ? prover_cell(t, param, prover_tp_rank(t, at)) : NULL;

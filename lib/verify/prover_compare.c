@@ -197,7 +197,7 @@ static void judge(struct comparing *c, size_t param, const struct ws_checksum_ra
 static bool find_param(const struct prover_table *t, const char *name, size_t *param)
 {
 	const struct ws_param *const first = ws_layout_param(t->layout, 0);
-	const struct ws_param *of = ws_layout_find_param(t->layout, name);
+	const struct ws_param *of = ws_layout_find_shown(t->layout, name);
 	if (of && of->tied_to && !t->scope[of - first])
 		of = ws_layout_find_param(t->layout, of->tied_to);
 	if (of)
@@ -248,6 +248,32 @@ static void compare_rank(struct comparing *c, const struct ws_checksum_rank *at)
 	c->out->drafts += drafts;
 }
 
+/* Of the tp ranks of a replica. A type that the config does not fix has 16 bits. */
+static uint64_t bytes_of(const struct prover_table *t, size_t i)
+{
+	const struct ws_param *p = ws_layout_param(t->layout, i);
+	const struct ws_part *part = p->n_parts ? ws_layout_part(t->layout, p->first) : NULL;
+	const enum ws_dtype dtype = part && part->exact          ? part->dtype :
+	                            t->dtype != WS_DTYPE_COUNT ? t->dtype :
+	                                                         WS_DTYPE_BF16;
+	uint64_t bytes = 0;
+	return ws_dtype_bytes(dtype, p->n_dims, p->dims, &bytes) ? bytes * t->tp : 0;
+}
+
+/* Parameters that were left out, or are in the part of another sender. A tied one has no memory. */
+static void count_not_sent(struct comparing *c)
+{
+	const struct prover_table *t = c->s->table;
+	size_t n = 0;
+	for (size_t i = 0; i < t->n_params; i++) {
+		if (t->scope[i] || ws_layout_param(t->layout, i)->tied_to)
+			continue;
+		n++;
+		c->out->not_sent_bytes += bytes_of(t, i);
+	}
+	c->out->not_sent = n;
+}
+
 /* Parameters of the layout that no rank of this replica listed, and all bytes. */
 static void count_replica(struct comparing *c)
 {
@@ -263,6 +289,7 @@ static void count_replica(struct comparing *c)
 		}
 	}
 	c->out->bytes += t->strange;
+	count_not_sent(c);
 	memset(c->listed, 0, t->n_params * t->tp * sizeof *c->listed);
 }
 
@@ -339,6 +366,7 @@ static void count(struct comparing *c)
 		o->different += c->of[i] == DIFFERENT;
 		o->opaque += c->of[i] == OPAQUE;
 	}
+	o->bytes += o->not_sent_bytes;
 	o->percent = prover_percent(o->proven_bytes, o->bytes);
 }
 
@@ -354,7 +382,7 @@ static int answer(struct comparing *c, struct ws_err *err)
 	} else if (ws_checksums_whole(c->sums, c->s->info, err)) {
 		return -1;
 	} else if (!o->proven || (o->opaque && all) ||
-	           !prover_suffices(c->p, o->proven_bytes, o->bytes)) {
+	           !prover_suffices(c->p, o->proven_bytes, o->bytes - o->not_sent_bytes)) {
 		ws_err_set(err, WS_EREFUSED,
 		           "%s: only %zu of %zu parameters are proven, %.1f %% of the bytes, the "
 		           "first that is not: %s",

@@ -155,6 +155,7 @@ static int judge_hashes(const struct ws_hash_count *c, const struct ws_endpoint_
 	r->missing = c->missing;
 	r->unexpected = c->unexpected;
 	r->drafts = c->drafts;
+	r->not_sent = c->not_sent;
 	if (bad)
 		return ws_err_set(&r->err, WS_EMISMATCH,
 		                  "%s: it does not hold these weights: %zu "
@@ -163,14 +164,22 @@ static int judge_hashes(const struct ws_hash_count *c, const struct ws_endpoint_
 	return ws_checksums_whole(sums, info, &r->err);
 }
 
+static bool chooses(const struct ws_verify_opts *o)
+{
+	return o->n_include || o->n_exclude;
+}
+
 static void compare_endpoint(struct verify *v, const struct ws_hashes *h, size_t i)
 {
-	const bool whole = !v->opts->n_include && !v->opts->n_exclude;
+	const bool whole = !v->infos[i].keeps_anything || !chooses(v->opts);
 	struct ws_checksums *sums = &v->sums[i];
-	struct ws_hash_count count = { 0 };
+	struct ws_hash_count count = {
+		.include = v->opts->include, .n_include = v->opts->n_include,
+		.exclude = v->opts->exclude, .n_exclude = v->opts->n_exclude,
+	};
 	for (size_t k = 0; k < sums->n_ranks; k++)
 		ws_hashes_compare(h, v->opts->endpoints[i], sums, k, whole, &v->opts->sink, &count);
-	if (!whole)
+	if (chooses(v->opts))
 		count.drafts = 0; /* like all tensors that were not chosen */
 	if (judge_hashes(&count, &v->infos[i], sums, &v->results[i]))
 		ws_err_where(&v->results[i].err, NULL, v->opts->endpoints[i]);

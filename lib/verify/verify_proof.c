@@ -72,6 +72,7 @@ static void compare(struct proving *x, size_t k)
 	const int rc = ws_prover_compare(x->prover, k, &v->sums[i], &r->proof, &why);
 	r->equal = r->proof.proven;
 	r->different = r->proof.different;
+	r->not_sent = r->proof.not_sent;
 	r->drafts = chooses(v->opts) ? 0 : r->proof.drafts; /* like all that was not chosen */
 	r->proof.url = r->url;
 	/* Ranks that cannot be, or are missing, are no reason to look at numbers instead. */
@@ -89,7 +90,9 @@ static int prove(struct proving *x, struct ws_err *err)
 		.input = o->input, .plan = x->v->plan,
 		/* Readers of computed tensors take turns. */
 		.threads = o->input->transform ? 1 : o->threads,
-		.whole = !chooses(o), .min_coverage = o->min_coverage,
+		.whole = true,
+		.include = o->include, .n_include = o->n_include,
+		.exclude = o->exclude, .n_exclude = o->n_exclude, .min_coverage = o->min_coverage,
 		.state_dir = o->state_dir, .cancel = o->cancel, .sink = o->sink,
 	};
 	if (ask_targets(x, err) || ws_prover_open(&opts, x->n, &x->prover, err) ||

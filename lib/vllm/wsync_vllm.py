@@ -9,10 +9,10 @@ folder of this file on PYTHONPATH of the server (in every container and on every
         --weight-transfer-config '{"backend":"nccl"}' \\
         --worker-extension-cls wsync_vllm.WorkerExtension
 
-For vLLM 0.16 to 0.33. The extension replaces the communicator of the "nccl" engine and nothing
-else: vLLM's own code still joins the sender's store, allocates the tensors and loads them. A sender
-asks for gloo with the key "wsync/gloo" in its store. Without that key vLLM makes its stock NCCL
-communicator, so senders that use NCCL keep working.
+For vLLM 0.16 to 0.33. The extension replaces the communicator of the "nccl" engine, and on CPUs it
+packs weights again after an update; nothing else: vLLM's own code still joins the sender's store,
+allocates the tensors and loads them. A sender asks for gloo with the key "wsync/gloo" in its store.
+Without that key vLLM makes its stock NCCL communicator, so senders that use NCCL keep working.
 
 Environment: WSYNC_GLOO_TIMEOUT is how many seconds a worker waits for a sender that is silent
 (default 300); the end of a sender is noticed within seconds. GLOO_SOCKET_IFNAME names the
@@ -224,6 +224,52 @@ def install():
                            % getattr(vllm, "__version__", "(unknown version)"))
     if importlib.import_module("vllm.platforms").current_platform.is_cpu():
         stub_cuda()
+        pack_again()
+
+
+# ---- weights that vLLM packs on a CPU when it starts, and not after an update
+
+def packing_experts(setup):
+    """Wraps what makes the kernel of unquantized experts of their weights: it packs them once."""
+    @functools.wraps(setup)
+    def wrapper(self, layer, *args, **kwargs):
+        is_update = self.moe_kernel is not None
+        setup(self, layer, *args, **kwargs)
+        if is_update:
+            self.moe_kernel.fused_experts.process_weights_after_loading(layer)
+    return wrapper
+
+
+def packing_heads(finalize, embedding, pack):
+    """Wraps the end of an update. A head that is tied to the embedding is no layer that an update
+    loads, so it would keep its packed copy of the old embedding."""
+    @functools.wraps(finalize)
+    def wrapper(model, *args, **kwargs):
+        finalize(model, *args, **kwargs)
+        for layer in model.modules():
+            if isinstance(layer, embedding) and hasattr(layer, "cpu_linear"):
+                pack(layer, remove_weight=False)
+    return wrapper
+
+
+def pack_again():
+    """Does nothing for a vLLM that has other functions. `wsync_packs` tells wsync that it was done:
+    a push asks the workers for their dir(), which no version answers with an error."""
+    layers = "vllm.model_executor.layers."
+    experts = module(layers + "fused_moe.unquantized_fused_moe_method")
+    experts = getattr(experts, "UnquantizedFusedMoEMethod", None)
+    reload = module("vllm.model_executor.model_loader.reload.layerwise")
+    embedding = module(layers + "vocab_parallel_embedding")
+    embedding = getattr(embedding, "VocabParallelEmbedding", None)
+    pack = getattr(module(layers + "utils"), "dispatch_cpu_unquantized_gemm", None)
+    worker = module("vllm.v1.worker.worker_base")
+    if (pack and embedding and hasattr(experts, "_setup_kernel")
+            and hasattr(worker, "WorkerWrapperBase")
+            and hasattr(reload, "finalize_layerwise_processing")):
+        experts._setup_kernel = packing_experts(experts._setup_kernel)
+        reload.finalize_layerwise_processing = packing_heads(
+            reload.finalize_layerwise_processing, embedding, pack)
+        worker.WorkerWrapperBase.wsync_packs = True
 
 
 # ---- servers without a GPU: vLLM's engine uses CUDA streams, which do not exist there

@@ -67,7 +67,7 @@ asked() { tail -n 1 "$1.out"; }
 		try wsync-ctl pause --mode $mode --endpoint "$url"
 		expect_status 0
 		out_has "$url  paused"
-		[ "$(asked a)" = "POST /pause_generation {\"mode\":\"$mode\"}" ]
+		[ "$(grep ^POST a.out | tail -n 1)" = "POST /pause_generation {\"mode\":\"$mode\"}" ]
 	done
 	try wsync-ctl resume --endpoint "$url"
 	expect_status 0
@@ -175,6 +175,41 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1],
 	err_has "others can read this key file"
 	try wsync-ctl health --endpoint "$url" --api-key-file missing
 	expect_status 3
+}
+
+@test "a server with two keys takes each for its own routes only" {
+	safetensors s.safetensors a:F32:64,32
+	(umask 077 && echo sesame >key && echo alibaba >admin)
+	endpoint one --lineage sglang-2026 --api-key-file key --admin-api-key-file admin
+	try wsync-push s.safetensors -e "$url" --api-key-file key
+	expect_status 5
+	err_has "--admin-api-key-file"
+	try wsync-push s.safetensors -e "$url" --api-key-file admin
+	expect_status 5
+	try wsync-push s.safetensors -e "$url" --api-key-file key --admin-api-key-file admin \
+		--verify hash -vv
+	expect_status 0
+	err_lacks sesame
+	err_lacks alibaba
+	WSYNC_API_KEY_FILE=key WSYNC_ADMIN_API_KEY_FILE=admin try wsync-ctl pause -e "$url"
+	expect_status 0
+	try wsync-ctl resume -e "$url" --admin-api-key-file admin
+	expect_status 0
+	try wsync-push s.safetensors -e "$url" --admin-api-key-file admin
+	expect_status 5
+	endpoint two --lineage sglang-2026 --admin-api-key-file admin
+	try wsync-push s.safetensors -e "$url" --admin-api-key-file admin
+	expect_status 0
+	try wsync-push s.safetensors -e "$url" --api-key-file key
+	expect_status 5
+	try wsync-endpoint --lineage vllm-0.33 --admin-api-key-file admin
+	expect_status 2
+	WSYNC_ADMIN_API_KEY_FILE=admin endpoint three --lineage vllm-0.33
+	endpoint four --lineage sglang-2026 --api-key-file key
+	try wsync-push s.safetensors -e "$url" --api-key-file key --admin-api-key-file admin
+	expect_status 5
+	err_has "hint: the server refused the admin key"
+	err_has "leave out --admin-api-key-file"
 }
 
 @test "an endpoint that is paused, flushed, labelled and resumed tells so in its journal" {

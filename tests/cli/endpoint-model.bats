@@ -68,12 +68,12 @@ updates() {
 	small llama cfg
 	small llama wrong --prefix transformer. --only '*norm.weight'
 	endpoint one --model cfg -v
-	try wsync-push wrong -e "$url" --verify none
+	try wsync-push wrong -e "$url" --verify none --allow-unknown format
 	expect_status 0
 	[ "$(updates 'r["ignored_names"][0]')" = "['transformer.model.norm.weight']" ]
 	grep -q "Parameter transformer.model.norm.weight not found in params_dict" one.err
 	small llama wrong --prefix transformer. --only '*0.self_attn.q_proj.weight'
-	try wsync-push wrong -e "$url" --verify none
+	try wsync-push wrong -e "$url" --verify none --allow-unknown format
 	expect_status 5
 	err_has "Failed to update parameter online: \
 'transformer.model.layers.0.self_attn.qkv_proj.weight'. The full weights of the ModelRunner are \
@@ -84,7 +84,7 @@ partially updated. Please discard the whole weights."
 	small llama cfg
 	safetensors w.safetensors model.norm.weight:BF16:127
 	endpoint one --model cfg --tp 2
-	try wsync-push w.safetensors -e "$url" --verify none
+	try wsync-push w.safetensors -e "$url" --verify none --allow-unknown format
 	expect_status 5
 	err_has "shape mismatch for 'model.norm.weight': the parameter is [128], \
 the loaded weight is [127]"
@@ -146,7 +146,7 @@ silent() { endpoint "$1" --model "$2" --model-path elsewhere --quantization ""; 
 	small qwen3 bf16
 	small qwen3 ck --fp8
 	silent plain bf16
-	try wsync-push ck -e "$url" --verify none --include '*.down_proj.*'
+	try wsync-push ck -e "$url" --verify none --allow-unknown format --include '*.down_proj.*'
 	expect_status 0
 	[ "$(updates '(r["loaded"], r["ignored"])')" = "[(2, 2)]" ]
 	asked "/list_weights?prefix=model.layers.0.mlp.down_proj"
@@ -159,7 +159,7 @@ silent() { endpoint "$1" --model "$2" --model-path elsewhere --quantization ""; 
 @test "scales of a fused parameter that has none are refused" {
 	scaled m
 	silent llama m/bf16
-	try wsync-push m/fp8 -e "$url" --verify none
+	try wsync-push m/fp8 -e "$url" --verify none --allow-unknown format
 	expect_status 5
 	err_has weight_scale_inv
 }
@@ -167,7 +167,7 @@ silent() { endpoint "$1" --model "$2" --model-path elsewhere --quantization ""; 
 @test "weights of 16 bits pushed to parameters of 8 bits are cast, and the scales stay" {
 	scaled m
 	silent eight m/fp8
-	try wsync-push m/bf16 -e "$url" --verify none
+	try wsync-push m/bf16 -e "$url" --verify none --allow-unknown format
 	expect_status 0
 	[ "$(updates '(r["status"], r["loaded"], r["ignored"])')" = "[(200, 12, 0)]" ]
 	asked "/list_weights?prefix=model.layers.0.mlp.down_proj"
@@ -182,7 +182,7 @@ silent() { endpoint "$1" --model "$2" --model-path elsewhere --quantization ""; 
 	scaled m
 	scaled other --flaw transposed
 	endpoint eight --model "$PWD/m/fp8"
-	try wsync-push other/fp8 -e "$url" --verify none
+	try wsync-push other/fp8 -e "$url" --verify none --allow-unknown format
 	expect_status 5
 	err_has model.layers.0.mlp
 }
@@ -209,21 +209,21 @@ own() {
 @test "what was made FP8 while loading takes neither codes nor weights" {
 	own fixed --tp 2
 	for source in m/bf16 m/fp8; do
-		try wsync-push $source -e "$url" --verify none --include '*.q_proj.weight'
+		try wsync-push $source -e "$url" --verify none --allow-unknown format --include '*.q_proj.weight'
 		expect_status 5
 		err_has "Failed to update parameter online: \
 'Parameter' object has no attribute 'weight_loader'. The full weights of the ModelRunner are \
 partially updated. Please discard the whole weights."
-		try wsync-push $source -e "$url" --verify none --include '*.down_proj.weight'
+		try wsync-push $source -e "$url" --verify none --allow-unknown format --include '*.down_proj.weight'
 		expect_status 5
 		err_has "Attempted to load weight (torch.Size([64, \
 96])) into parameter (torch.Size([48, 64]))"
 	done
-	try wsync-push m/fp8 -e "$url" --verify none --include '*.up_proj.weight_scale_inv'
+	try wsync-push m/fp8 -e "$url" --verify none --allow-unknown format --include '*.up_proj.weight_scale_inv'
 	expect_status 5
 	err_has "Failed to update parameter online: \
 'model.layers.0.mlp.gate_up_proj.weight_scale_inv'"
-	try wsync-push m/bf16 -e "$url" --verify none --include '*norm.weight' \
+	try wsync-push m/bf16 -e "$url" --verify none --allow-unknown format --include '*norm.weight' \
 		--include 'lm_head*' --include '*embed*'
 	expect_status 9 # it arrived; what failed before has not been completed
 	[ "$(updates 'r.get("loaded")')" = "[0, 0, 0, 0, 0, 5]" ]
@@ -231,9 +231,9 @@ partially updated. Please discard the whole weights."
 
 @test "a matrix that is square is loaded where no shape says no" {
 	own square
-	try wsync-push m/bf16 -e "$url" --verify none --include '*.o_proj.weight'
+	try wsync-push m/bf16 -e "$url" --verify none --allow-unknown format --include '*.o_proj.weight'
 	expect_status 0
-	try wsync-push m/bf16 -e "$url" --verify none --include '*.down_proj.weight'
+	try wsync-push m/bf16 -e "$url" --verify none --allow-unknown format --include '*.down_proj.weight'
 	expect_status 5
 	err_has "Attempted to load weight"
 	asked /weights_checker
@@ -249,7 +249,7 @@ partially updated. Please discard the whole weights."
 		"[([8, 32, 128], 'float8_e4m3fn'), ([8], 'float32')]"
 	asked "/list_weights?prefix=model.layers.1.mlp.gate"
 	expect_json 'lines[0]["weights"][0]["dtype"]' bfloat16
-	try wsync-push ck -e "$url" --verify none --include '*.experts.3.down_proj.weight'
+	try wsync-push ck -e "$url" --verify none --allow-unknown format --include '*.experts.3.down_proj.weight'
 	expect_status 5
 	err_has "'Parameter' object has no attribute 'weight_loader'"
 }
@@ -260,7 +260,7 @@ partially updated. Please discard the whole weights."
 	asked "/list_weights?prefix=model.layers.0.mlp.down_proj"
 	expect_json '[(w["shape"], w["dtype"]) for w in lines[0]["weights"]]' \
 		"[([96, 64], 'float8_e4m3fn'), ([64, 1], 'float32')]"
-	try wsync-push m/fp8 -e "$url" --verify none --include '*.q_proj.*'
+	try wsync-push m/fp8 -e "$url" --verify none --allow-unknown format --include '*.q_proj.*'
 	expect_status 5
 	err_has "'Parameter' object has no attribute 'weight_loader'"
 }

@@ -95,6 +95,14 @@ expect() {
 	expect 10 timeout
 }
 
+@test "11 unknown: no token of the prompt was cached before" {
+	llama m
+	endpoint one --model m --lineage vllm-0.33
+	try wsync-push m -e "$url" --json
+	try wsync-verify caches -e "$url" --between true --tokens 8 --json
+	expect 11 unknown
+}
+
 # Asks the parent of the program how it died: a shell cannot tell 130 from death by SIGINT.
 @test "a signal: the program dies by it, and its stream has an end" {
 	endpoint one --fault hang:update_weights_from_distributed:1

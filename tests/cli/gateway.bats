@@ -21,8 +21,9 @@ prepare() {
 }
 
 # call PATH [BODY [HEADER]]: $code is the HTTP status, $out the body.
+json="Content-Type: application/json"
 call() {
-	try curl -sS -m 180 -w '\n%{http_code}' ${2+-d "$2"} ${3+-H "$3"} "$gateway$1"
+	try curl -sS -m 180 -w '\n%{http_code}' ${2+-H "$json" -d "$2"} ${3+-H "$3"} "$gateway$1"
 	code=${out##*$'\n'}
 	out=${out%$'\n'*}
 }
@@ -190,7 +191,7 @@ sync_weights"
 
 # sync NAME BODY: a sync in the background; its answer will be in NAME.answer.
 sync() {
-	curl -sS -m 120 -d "$2" "$gateway/sync_inference_weights" >"$1.answer" 2>&1 3>&- &
+	curl -sS -m 120 -H "$json" -d "$2" "$gateway/sync_inference_weights" >"$1.answer" 2>&1 3>&- &
 	background+=($!)
 }
 add() { call /add_inference_endpoint \
@@ -392,7 +393,7 @@ print(" ".join(l["weight_version"] for l in lines if l["type"] == "result"))'; }
 	start_up slow wsync-endpoint --listen 127.0.0.1:0 \
 		--fault hang:update_weights_from_distributed:1
 	register "$slow"
-	curl -sS -m 180 -d "{\"source\":\"$scratch/ckpt\"}" "$gateway/sync_inference_weights" \
+	curl -sS -m 180 -H "$json" -d "{\"source\":\"$scratch/ckpt\"}" "$gateway/sync_inference_weights" \
 		>/dev/null 2>&1 3>&- &
 	background+=($!)
 	eventually is_paused "$slow"
@@ -406,7 +407,7 @@ print(" ".join(l["weight_version"] for l in lines if l["type"] == "result"))'; }
 	start_up slow wsync-endpoint --listen 127.0.0.1:0 \
 		--fault slow:update_weights_from_distributed:1
 	register "$slow"
-	curl -sS -d "{\"source\":\"$scratch/ckpt\",\"weight_version\":\"left\"}" \
+	curl -sS -H "$json" -d "{\"source\":\"$scratch/ckpt\",\"weight_version\":\"left\"}" \
 		"$gateway/sync_inference_weights" \
 		>left.out 2>&1 3>&- &
 	local client=$!
@@ -430,4 +431,262 @@ print(" ".join(l["weight_version"] for l in lines if l["type"] == "result"))'; }
 		"$repo/tests/cli/unread.py" "$one" "$scratch/ckpt" one
 	expect_status 0
 	[[ $out =~ ^stdout\ [1-9] ]] || explain "of one pipe: nothing was left out"
+}
+
+# refused TEXT OPTION...: the gateway does not start.
+refused() {
+	local text=$1
+	shift
+	try timeout 30 wsync-gateway "$@"
+	expect_status 2
+	err_has "$text"
+}
+
+@test "the endpoints' API key goes only to hosts that the operator allows" {
+	printf 'secret\n' >key
+	chmod 600 key
+	refused "API key of the endpoints without --allow-host" --listen 127.0.0.1:0 \
+		--api-key-file key
+	WSYNC_API_KEY_FILE=key refused "without --allow-host" --listen 127.0.0.1:0
+	refused "may receive the key of --admin-api-key-file" --listen 127.0.0.1:0 \
+		--admin-api-key-file key
+	refused "the keys of --api-key-file and --admin-api-key-file" --listen 127.0.0.1:0 \
+		--api-key-file key --admin-api-key-file key
+	local pattern
+	for pattern in "" http://gpu7 gpu7:0 gpu7:x gpu7:70000 "gpu7 gpu8" u@gpu7; do
+		refused "not of the form HOST or HOST:PORT" --listen 127.0.0.1:0 \
+			--allow-host "$pattern"
+	done
+	start_up closed wsync-endpoint --listen 127.0.0.1:0 --api-key-file key
+	start_up other wsync-endpoint --listen 127.0.0.2:0
+	start_up gateway wsync-gateway --listen 127.0.0.1:0 --api-key-file key \
+		--allow-host "127.0.0.1:$(port_of "$closed")" --source "$scratch/ckpt"
+	register "$closed"
+	out_has '"success":true'
+	# An allowed host, another port; and an endpoint that the operator registered elsewhere.
+	register "$one"
+	expect_code 400
+	out_has "may not be registered here"
+	try wsync-register add "$other"
+	expect_status 0
+	expect_journal "$other" 'len(paths)' "$(requests "$other")"
+	local before
+	before=$(requests "$other")
+	call /list_inference_endpoints
+	out_has '"count":2'
+	call /sync_inference_weights '{}'
+	expect_code 400
+	out_has "$other is registered, but its host is not allowed here (--allow-host)"
+	call /remove_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$(port_of "$closed")}"
+	register "$closed"
+	out_has '"success":true'
+	[ "$(requests "$other")" = "$before" ] || explain "$other was asked"
+	try wsync-register remove "$other"
+	call /sync_inference_weights '{}'
+	expect_code 200
+}
+requests() { curl -sS "$1/wsync/journal" | /usr/bin/python3 -c '
+import json, sys
+print(len([r for r in json.load(sys.stdin)["requests"] if r["path"] != "/wsync/journal"]))'; }
+
+@test "names match names label by label, and addresses match addresses in every spelling" {
+	local host expected port
+	# No port of these hosts is open. A name is not looked up unless it is allowed.
+	start_up gateway wsync-gateway --listen 127.0.0.1:0 --connect-timeout 1s \
+		--allow-host '127.*' --allow-host 'node*.invalid' --allow-host '*.pod.invalid' \
+		--allow-host 'Host.invalid' --allow-host '[0:0::1]' --allow-host 'p.invalid:7'
+	while read -r expected host port; do
+		call /add_inference_endpoint "{\"host\":\"$host\",\"port\":${port:-1}}"
+		expect_code "$expected"
+		[ "$expected" != 400 ] || out_has "may not be registered here"
+		[ "$expected" != 200 ] || out_has '"success":false'
+	done <<-END
+		200 127.0.0.1
+		200 127.1
+		200 0x7f000001
+		200 2130706433
+		200 0.0.0.0
+		200 ::ffff:127.0.0.1
+		400 127.evil.invalid
+		400 127.0.0.1.invalid
+		400 10.0.0.1
+		400 127.0.0.1.2
+		200 ::1
+		200 [::1]
+		200 0:0:0:0:0:0:0:1
+		400 ::2
+		200 node7.invalid
+		200 NODE7.INVALID
+		200 node7.invalid.
+		400 node7.evil.invalid
+		400 node.evil.node7.invalid
+		200 a.pod.invalid
+		200 a.b.pod.invalid
+		400 pod.invalid
+		400 apod.invalid
+		400 a.pod.invalid.evil
+		200 host.invalid
+		400 host.invalid.evil
+		400 xhost.invalid
+		200 p.invalid 7
+		400 p.invalid 8
+		422 a@127.0.0.1
+		422 127.0.0.1/
+	END
+}
+
+# ask HEADER...: the status of a sync request with these headers.
+ask() {
+	local header args=()
+	for header; do args+=(-H "$header"); done
+	curl -sS -o answer -w '%{http_code}' "${args[@]}" -d '{"source":"/none"}' \
+		"$gateway/sync_inference_weights"
+}
+
+@test "a web page can neither ask for a sync nor read an answer" {
+	local port header path health
+	port=$(port_of "$gateway")
+	for header in "Host: evil.example" "Host: evil.example:$port" "Host: 127.0.0.1:x" "Host;" \
+		"Host: 127.0.0.1.evil.example:$port" "Host: localhost.evil.example:$port" \
+		"Host: 127.1:$port" "Host: [::1" "Host: [x]:$port" "Host: localhost:" \
+		"Origin: http://evil.example" "Origin: null" "Origin: http://127.0.0.1" \
+		"Origin: http://localhost:$port" "Origin: https://127.0.0.1:$port" \
+		"Origin: http://127.0.0.1:$port.evil.example"; do
+		[ "$(ask "$json" "$header")" = 403 ] || explain "$header: $(<answer)"
+		for path in list_inference_endpoints metrics none; do
+			[ "$(curl -sS -o answer -w '%{http_code}' -H "$header" \
+				"$gateway/$path")" = 403 ] || explain "$header: /$path: $(<answer)"
+		done
+		# Load balancers and kubelets ask for the health by names of their own.
+		[[ "$header" == Host* ]] && health=200 || health=403
+		for path in health api/v1/health; do
+			[ "$(curl -sS -o answer -w '%{http_code}' -H "$header" \
+				"$gateway/$path")" = $health ] || explain "$header: $(<answer)"
+		done
+	done
+	[ "$(curl -sS0 -o answer -w '%{http_code}' -H Host: "$gateway/health")" = 200 ]
+	[ "$(curl -sS0 -o answer -w '%{http_code}' -H Host: "$gateway/metrics")" = 403 ]
+	for header in "Host: 127.0.0.1:$port" "Host: localhost" "Host: LOCALHOST:$port" \
+		"Host: 127.0.0.1:1" "Host: localhost:8080" "Host: [::1]:1" "Host: 127.0.0.1 " \
+		"Host: [::1]:$port" "Host: [::1]" "Host: 10.1.2.3" "Origin: http://127.0.0.1:$port"; do
+		[ "$(ask "$json" "$header")" = 400 ] || explain "$header: $(<answer)"
+	done
+	for header in "Content-Type:" "Content-Type: text/plain" \
+		"Content-Type: application/x-www-form-urlencoded" \
+		"Content-Type: text/plain; application/json" "Content-Type: application/jsonp" \
+		"Content-Type: text/plain, application/json" "Content-Type: application/json, a/b"; do
+		[ "$(ask "$header")" = 415 ] || explain "$header: $(<answer)"
+	done
+	for path in add_inference_endpoint remove_inference_endpoint set_sync_quantization; do
+		[ "$(curl -sS -o answer -w '%{http_code}' -X POST "$gateway/api/v1/$path")" = 415 ] ||
+			explain "/$path: $(<answer)"
+	done
+	[ "$(ask "Content-Type: Application/JSON; charset=utf-8")" = 400 ] || explain "$(<answer)"
+}
+
+@test "a gateway that others reach has a key, and the key serves instead of the Host" {
+	local listen
+	printf 'secret\n' >key
+	chmod 600 key
+	for listen in 0.0.0.0:0 '[::]:0'; do
+		refused "without a key anyone" --listen "$listen"
+	done
+	start_up gateway wsync-gateway --listen 0.0.0.0:0 --require-key-file key
+	gateway=http://127.0.0.1:$(port_of "$gateway")
+	[ "$(ask "$json")" = 401 ] || explain "$(<answer)"
+	[ "$(ask "$json" "x-api-key: secret" "Host: gateway.cluster.example")" = 400 ]
+	[ "$(ask "$json" "x-api-key: wrong" "Host: gateway.cluster.example")" = 403 ]
+	[ "$(ask "$json" "x-api-key: secret" "Origin: http://evil.example")" = 403 ]
+	[ "$(ask "x-api-key: secret")" = 415 ]
+}
+
+@test "no link in a checkpoint leads out of the source roots" {
+	local ckpt root="$scratch/root" links=() name
+	mkdir -p "$root" outside
+	cp -r "$scratch/ckpt" "$root/plain"
+	cp -r "$scratch/ckpt" outside/ckpt
+	printf '{}' >outside/secret
+	for name in model.safetensors config.json; do
+		cp -r "$scratch/ckpt" "$root/$name.out"
+		ln -sf "$scratch/outside/ckpt/$name" "$root/$name.out/$name"
+		links+=("$root/$name.out")
+	done
+	cp -r "$scratch/ckpt" "$root/other.out"
+	ln -s ../../outside/secret "$root/other.out/tokenizer.json"
+	cp -r "$scratch/ckpt" "$root/index.out"
+	ln -s "$scratch/outside/secret" "$root/index.out/model.safetensors.index.json"
+	cp -r "$scratch/ckpt" "$root/chain.out"
+	ln -s "$scratch/outside" "$root/way"
+	ln -s ../way/secret "$root/chain.out/extra.json"
+	mkdir "$root/deep.out"
+	cp -r "$scratch/ckpt" "$root/deep.out/rank0"
+	ln -s /etc "$root/deep.out/rank0/etc"
+	printf '{"tp":1,"shards":[["rank0"]]}' >"$root/deep.out/shards.json"
+	links+=("$root/other.out" "$root/index.out" "$root/chain.out" "$root/deep.out/shards.json"
+		"$root/config.json.out/model.safetensors")
+	# the layout of the Hub's cache: links to files of the same root
+	mkdir -p "$root/hub/blobs" "$root/hub/snapshot"
+	for name in "$scratch/ckpt"/*; do
+		cp "$name" "$root/hub/blobs/"
+		ln -s "../blobs/${name##*/}" "$root/hub/snapshot/"
+	done
+	ln -s hub/snapshot "$root/latest"
+	start_up gateway wsync-gateway --listen 127.0.0.1:0 --source-root "$root"
+	register "$one"
+	for ckpt in "${links[@]}"; do
+		call /sync_inference_weights "{\"source\":\"$ckpt\"}"
+		expect_code 400
+		out_has "does not lead to a file below a directory that sources may come from"
+	done
+	call /sync_inference_weights "{\"source\":\"$root/plain\",\"lora\":\"$root/other.out\"}"
+	out_has "does not lead to a file below"
+	[ "$(paused_by "$one")" = 0 ]
+	for ckpt in plain hub/snapshot latest; do
+		call /sync_inference_weights "{\"source\":\"$root/$ckpt\"}"
+		expect_code 200
+	done
+}
+
+@test "an answer names options, never fields of the library" {
+	: >file
+	start_up gateway wsync-gateway --listen 127.0.0.1:0 --state-dir file/below
+	register "$one"
+	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\"}"
+	[ "$code" != 200 ] || explain "pushed without records"
+	out_has '"hint":"--state-dir names a directory'
+	out_lacks '{state_dir}'
+}
+
+@test "a body is limited by what its route takes" {
+	/usr/bin/python3 -c 'print("[" + "0," * 200000 + "0]")' >much
+	local path
+	for path in sync_inference_weights add_inference_endpoint set_sync_quantization \
+		remove_inference_endpoint; do
+		call /$path @much
+		expect_code 413
+	done
+	head -c 20000 much >much.less
+	call /remove_inference_endpoint @much.less
+	expect_code 413
+	call /sync_inference_weights @much.less
+	expect_code 422
+}
+
+@test "syncs whose clients have left do not keep others out" {
+	start_up gateway wsync-gateway --listen 127.0.0.1:0 --lock-wait 100s -v
+	register "$one"
+	mkdir -p "$XDG_STATE_HOME/wsync/locks"
+	exec 7>"$XDG_STATE_HOME/wsync/locks/localhost:$(port_of "$one").lock"
+	flock 7
+	sync v1 "{\"source\":\"$scratch/ckpt\",\"weight_version\":\"v1\"}" 7>&-
+	eventually grep -q "sync: begins" gateway.json.err
+	/usr/bin/python3 "$repo/tests/cli/leavers.py" "$gateway" "$scratch/ckpt" 7>&- ||
+		explain "$(<gateway.json.err)"
+	sync v2 "{\"source\":\"$scratch/ckpt\",\"weight_version\":\"v2\"}" 7>&-
+	exec 7>&-
+	eventually grep -q '"success":true' v2.answer
+	grep -q '"success":true' v1.answer
+	# What nobody waited for was not pushed.
+	[ "$(version_of "$one")" = '"weight_version":"v2"' ]
+	[ "$(grep -c "sync: begins" gateway.json.err)" = 2 ]
 }

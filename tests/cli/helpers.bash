@@ -221,7 +221,7 @@ fetch() (
 	[[ $at != */* ]] || path=/${at#*/}
 	at=${at%%/*}
 	exec 8<>"/dev/tcp/${at/://}" || exit # a test may have an 8 of its own
-	printf '%s %s HTTP/1.0\r\n' "${method:-GET}" "$path" >&8
+	printf '%s %s HTTP/1.0\r\nHost: %s\r\n' "${method:-GET}" "$path" "$at" >&8
 	[ -z "$method" ] ||
 		printf 'Content-Type: application/json\r\nContent-Length: %d\r\n' ${#body} >&8
 	printf '\r\n%s' "$body" >&8

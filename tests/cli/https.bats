@@ -89,7 +89,7 @@ secured() { # ENDPOINT CERTIFICATE: sets $secure
 	eventually grep -q '"ready"' gateway.out
 	url=$(sed -n 's/.*"type":"ready","url":"\([^"]*\)".*/\1/p' gateway.out)
 	try wsync-register add "$secure" --ca-file known.pem
-	try curl -sS -m 180 -d "{\"source\":\"$PWD/small.safetensors\"}" \
+	try curl -sS -m 180 -H "Content-Type: application/json" -d "{\"source\":\"$PWD/small.safetensors\"}" \
 		"$url/sync_inference_weights"
 	out_has '"success":true'
 }

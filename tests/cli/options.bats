@@ -276,5 +276,38 @@ none means no limit"
 	err_has "--lock URL: was removed"
 	try wsync-push m --prove-flush hello
 	expect_status 2
-	err_has "--prove-flush: was removed: use wsync-verify logprobs --cached"
+	err_has "--prove-flush: was removed: use wsync-verify caches --between"
+}
+
+@test "requests to this machine, in any notation, never go to a proxy" {
+	canned proxy
+	local proxy=$url host
+	endpoint one
+	for host in 127.1 0x7f000001 2130706433 0.0.0.0 '[::ffff:127.0.0.1]' LOCALHOST; do
+		http_proxy=$proxy try wsync-list-weights -e "http://$host:${url##*:}"
+		expect_status 0
+	done
+	for host in '[::]' localhost. "$(hostname)"; do
+		http_proxy=$proxy try wsync-list-weights -e "http://$host:${url##*:}"
+	done
+	[ "$(wc -l <proxy.out)" = 1 ] || explain "$(<proxy.out)"
+	http_proxy=$proxy try wsync-list-weights -e http://192.0.2.1:1
+	[ "$(wc -l <proxy.out)" -gt 1 ] || explain "not by the proxy"
+}
+
+@test "no message has the password of an address" {
+	local at
+	for at in http://user:SECRET@127.0.0.1:1 user:SECRET@127.0.0.1:1; do
+		for command in "push x -e" "push" "push x --json -e" "list-weights" "verify" "ctl" \
+			"ctl status -e" "register add" "register remove" "bench push -e" \
+			"bench transport --join" "bench transport --remote 1 --listen" \
+			"gateway --listen" "endpoint --listen" \
+			"push x -e http://127.0.0.1:1 --api-key-file"; do
+			# shellcheck disable=SC2086
+			try wsync-$command "$at"
+			[ "$status" -ne 0 ] || explain "$at is no address"
+			out_lacks SECRET
+			err_lacks SECRET
+		done
+	done
 }

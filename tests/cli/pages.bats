@@ -75,7 +75,8 @@ needs_scdoc() {
 	known=$(for p in $(programs); do "$bin/$p" --dump-options | cut -f 1 | sed 's/^/--/'; done)
 	# What servers and other programs understand.
 	known+=$'\n--enable-dp-attention\n--random-seed\n--ipc\n--pid\n--'
-	known+=$'\n--weight-transfer-config\n--worker-extension-cls'
+	known+=$'\n--weight-transfer-config\n--worker-extension-cls\n--admin-api-key'
+	known+=$'\n--enable-prompt-tokens-details'
 	for f in "$repo"/man/*.scd; do
 		said=$(grep -oE -e '--(\[no-\])?[a-z][a-z0-9-]+' "$f" | sed 's/\[no-\]//' | sort -u)
 		unknown=$(grep -vxF -e "$known" <<<"$said" || true)
@@ -90,11 +91,11 @@ needs_scdoc() {
 		<(grep -oE '\[WS_[A-Z]+\] = "[a-z]+"' "$repo/lib/base/err.c"))
 	wanted=$(sed -nE 's/^\t(WS_[A-Z]+) *= ([0-9]+).*/\1 \2/p' "$repo/include/wsync/err.h" |
 		while read -r name number; do
-			[ "$number" != 11 ] &&
+			[ "$number" = 13 ] ||
 				echo "$number $(awk -v n="$name" '$1 == n { print $2 }' \
 				<<<"$words")"
 		done)
-	[ "$(wc -l <<<"$wanted")" = 12 ]
+	[ "$(wc -l <<<"$wanted")" = 13 ]
 	diff <(echo "$wanted") \
 		<(page wsync.7 | section "EXIT STATUS" | sed -nE 's/^ {7}([0-9]+ [a-z]+)$/\1/p') >&2
 }

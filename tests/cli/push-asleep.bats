@@ -109,6 +109,9 @@ or wake them and keep the endpoint paused until every part is sent: wsync-ctl pa
 	done
 	try wsync-ctl wake --tags kv_cache -e "$url"
 	try wsync-ctl resume -e "$url"
+	expect_status 5
+	err_has "its weights were released and are not complete"
+	try wsync-ctl resume -e "$url" --force
 	expect_status 0
 	expect_two "$url"
 }
@@ -138,7 +141,7 @@ or wake them and keep the endpoint paused until every part is sent: wsync-ctl pa
 	# stay released.
 	try wsync-push two.safetensors -e "$url" --asleep weights,kv_cache
 	expect_status 2
-	err_has "an earlier push left kv_cache released, with incomplete weights, \
+	err_has "an earlier push or wsync-ctl left kv_cache released, with incomplete weights, \
 and --asleep says weights,kv_cache"
 	err_has "hint: give --asleep recorded; if the server was restarted since, \
 or others changed its memory: wsync-ctl repair --forget --endpoint $url"
@@ -362,6 +365,89 @@ or others changed its memory: wsync-ctl repair --forget --endpoint $url"
 	expect_two "$url"
 }
 
+@test "what wsync-ctl did by hand counts for ready, for a push and for repair" {
+	endpoint one --lineage sglang-2026 --memory-saver drop
+	try wsync-push one.safetensors -e "$url"
+	try wsync-ctl pause -e "$url"
+	try wsync-ctl ready -e "$url" --json
+	expect_status 1
+	expect_json '[(l["reason"], l["message"].split(",")[0]) for l in lines
+		if l["type"] == "endpoint"]' "[('paused', 'it is paused by wsync-ctl')]"
+	try wsync-ctl repair
+	expect_status 0
+	expect_out "nothing to repair"
+	expect_state "$url" '[]' True # it was meant
+	try wsync-ctl resume -e "$url"
+	try wsync-ctl ready -e "$url"
+	expect_status 0
+
+	try wsync-ctl sleep --tags weights,kv_cache -e "127.0.0.1:${url##*:}"
+	for given in "" "--asleep kv_cache"; do
+		# shellcheck disable=SC2086  # words
+		try wsync-push two.safetensors -e "$url" $given
+		expect_status 2
+		err_has "weights"
+	done
+	try wsync-ctl ready -e "$url"
+	expect_status 1
+	err_has "its weights are released, since wsync-ctl"
+	try wsync-ctl wake --tags weights,kv_cache -e "$url"
+	expect_status 0
+	for command in ready repair resume; do
+		try wsync-ctl $command -e "$url"
+		[ "$status" != 0 ] || explain "$command takes weights that have no values"
+	done
+	try wsync-push two.safetensors -e "$url" --include a
+	expect_status 9
+	expect_state "$url" '[]' True # the rest has no values
+	try wsync-push two.safetensors -e "$url"
+	expect_status 0
+	expect_two "$url"
+	try wsync-ctl ready -e "$url"
+	expect_status 0
+}
+
+@test "a pause by hand ends with the pause of a push, or with the server" {
+	endpoint one --lineage sglang-2026 --memory-saver drop \
+		--fault refuse:update_weights_from_distributed:1
+	try wsync-ctl pause -e "$url"
+	try wsync-push one.safetensors -e "$url" --on-partial resume
+	expect_status 5
+	expect_state "$url" '[]' False
+	[ -z "$(grep -l by_hand state/wsync/pushes/*)" ]
+	try wsync-push one.safetensors -e "$url"
+	expect_status 0
+
+	# Caches that are in no other record stay in this one.
+	endpoint two --lineage sglang-2026 --memory-saver drop \
+		--fault refuse:update_weights_from_distributed:1
+	try wsync-ctl sleep --tags kv_cache -e "$url"
+	try wsync-push one.safetensors -e "$url" --pause none
+	[ "$status" != 0 ] || explain "nothing was refused"
+	try wsync-ctl ready -e "$url"
+	expect_status 1
+
+	endpoint three --lineage sglang-2026
+	try wsync-ctl pause -e "$url"
+	again "$pid" --lineage sglang-2026
+	try wsync-ctl ready -e "$url"
+	expect_status 0
+	try wsync-ctl resume -e "$url"
+	expect_status 0
+	! grep -l "$url" state/wsync/pushes/* || explain "a record of an earlier start stays"
+}
+
+@test "a copy of the weights comes back whole" {
+	endpoint one --lineage sglang-2026 --memory-saver backup
+	try wsync-push one.safetensors -e "$url"
+	try wsync-ctl sleep --tags weights -e "$url"
+	try wsync-ctl wake --tags weights -e "$url"
+	expect_status 0
+	try wsync-ctl ready -e "$url"
+	expect_status 0
+	[ -z "$(ls state/wsync/pushes)" ]
+}
+
 # again PID OPTION...: the server that had this process at $url was restarted there.
 again() {
 	local port=${url##*:}
@@ -396,7 +482,7 @@ again() {
 	finished push 3 "$push"
 	expect_json '[(l["ok"], l["endpoints"][0]["state"]) for l in lines
 		if l["type"] == "result"]' \
-		"[(False, 'partial'), (False, 'partial')]"
+		"[(False, 'partial'), (False, 'untouched')]"
 	expect_state "$url" '[]' False
 	is_asked "$url" /pause_generation 0
 }

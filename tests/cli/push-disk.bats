@@ -17,7 +17,7 @@ asked() {
 		if r["method"] == "POST")'
 }
 
-@test "a server that is known by a name of its own loses it, and that is said" {
+@test "an SGLang that is known by a name of its own loses it, and that is said; a vLLM keeps it" {
 	model qwen3
 	endpoint one --model m --served-model-name policy
 	try wsync-push m -e "$url" --backend disk
@@ -25,6 +25,11 @@ asked() {
 	err_has "it serves this model as 'policy' until now, and as the path"
 	try wsync-push m -e "$url" --backend disk
 	err_lacks "as the path"
+	endpoint two --model m --served-model-name policy --lineage vllm-0.33
+	try wsync-push m -e "$url" --backend disk
+	expect_status 0
+	err_lacks "as the path"
+	[ "$(curl -sS "$url/v1/models" | grep -o '"id":"[^"]*"')" = '"id":"policy"' ]
 }
 
 # Names in a directory, hidden ones too.
@@ -261,7 +266,7 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"],
 
 @test "a server of stages and replicas loads, too, and tells how many requests it paused" {
 	model qwen3
-	canned a '/server_info=200:{"tp_size":1,"pp_size":2,"dp_size":2,"version":"0.5.15","quantization":"awq"}' \
+	canned a '/server_info=200:{"tp_size":1,"pp_size":2,"dp_size":2,"version":"0.5.15","quantization":"fp8"}' \
 		'/model_info=200:{"model_path":"x"}' '/pause_generation=200:{"status":"ok"}' \
 		'/flush_cache=200:Cache flushed.' '/continue_generation=200:{"status":"ok"}' \
 		'/update_weights_from_disk=200:{"success":true,"message":"Done.","num_paused_requests":3}' \
@@ -270,7 +275,7 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"],
 	expect_status 5
 	err_has "2 pipeline stages"
 	try wsync-push m -e "$url" --lineage sglang-2026 --verify none --backend disk \
-		--load-format safetensors --weight-version 3
+		--load-format safetensors --weight-version 3 --allow-unknown format
 	expect_status 0
 	out_has "Done. (3 requests were paused)"
 	grep -F '"load_format":"safetensors","flush_cache":true,"abort_all_requests":false,"recapture_cuda_graph":true}' a.out
@@ -299,7 +304,7 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"],
 		'/update_weights_from_disk=400:{"success":false,"message":"Succeeded to update model weights. | Weights were updated, but the cache was not flushed because requests are still running or queued.","num_paused_requests":[0,0]}'
 	try wsync-push m -e "$url" --lineage session --verify none --backend disk
 	expect_status 0
-	out_has "committed $url"
+	out_has "acknowledged $url"
 	out_lacks "not flushed"
 	canned d '/server_info=200:{"tp_size":1,"version":"0.5.23","weight_cache_mode":"daemon"}' \
 		'/model_info=200:{"model_path":"x"}'

@@ -34,8 +34,8 @@ expect_untouched() {
 		# shellcheck disable=SC2086 # a path and perhaps options
 		planned $source
 		expect_status 5
-		err_has "does not keep its weights in FP8 (its config.json has no \
-quantization_config for it)"
+		err_has "does not keep quantized weights"
+		err_has "report success (by its config.json)"
 	done
 	planned "$(m bf16)"
 	expect_status 0
@@ -46,7 +46,8 @@ quantization_config for it)"
 	says awq "\"quantization\":\"awq\",\"model_path\":\"elsewhere\""
 	planned "$(m fp8)"
 	expect_status 5
-	err_has "does not keep its weights in FP8 (its quantization is awq)"
+	err_has "keeps packed weights, rearranged when it started"
+	err_has "(it says awq); model.layers.0.self_attn.q_proj.weight_scale_inv would be sent"
 	expect_untouched awq
 }
 
@@ -55,8 +56,8 @@ quantization_config for it)"
 	for verify in names none; do
 		planned "$(m bf16)" --verify "$verify"
 		expect_status 5
-		err_has "keeps its weights in FP8 with scales (by its config.json), \
-and model.layers.0.self_attn.q_proj.weight is sent in 16 bits"
+		err_has "keeps its weights in FP8 with a scale for each block"
+		err_has "(by its config.json); model.layers.0.self_attn.q_proj.weight would be sent"
 		err_has "hint: add --quantize fp8"
 	done
 	planned "$(m bf16)" --include '*norm.weight' --include '*embed*'
@@ -72,9 +73,11 @@ and model.layers.0.self_attn.q_proj.weight is sent in 16 bits"
 	says named "\"quantization\":\"fp8\",\"model_path\":\"elsewhere\""
 	planned "$(m bf16)"
 	expect_status 5
-	err_has "keeps its weights in FP8 with scales (it says fp8)"
-	err_has "--verify none sends it as it is"
+	err_has "keeps its weights in FP8, with scales of a kind that it does not tell"
+	err_has "--allow-unknown format sends it nevertheless"
 	planned "$(m bf16)" --verify none
+	expect_status 5
+	planned "$(m bf16)" --allow-unknown format
 	expect_status 0
 	planned "$(m bf16)" --quantize fp8 --block-size 16x16
 	expect_status 0
@@ -87,7 +90,7 @@ and model.layers.0.self_attn.q_proj.weight is sent in 16 bits"
 		# shellcheck disable=SC2086 # an option and its value
 		planned "$(m bf16)" $more --verify none
 		expect_status 5
-		err_has "made FP8 of its 16-bit checkpoint when it started"
+		err_has "quantized its 16-bit checkpoint when it started"
 		err_has "start it from a checkpoint of block FP8"
 	done
 	planned "$(m bf16)" --include '*norm.weight'
@@ -98,7 +101,7 @@ and model.layers.0.self_attn.q_proj.weight is sent in 16 bits"
 @test "a quantization in a server's arguments is one that nobody can read" {
 	says args "\"quantization\":\"fp8\",\"model_path\":\"$(m \
 		bf16)\",\"json_model_override_args\":\"{\\\"quantization_config\\\": {}}\""
-	planned "$(m bf16)" --verify none
+	planned "$(m bf16)" --allow-unknown format
 	expect_status 0
 	planned "$(m bf16)" --quantize fp8 --verify none
 	expect_status 0
@@ -110,9 +113,11 @@ and model.layers.0.self_attn.q_proj.weight is sent in 16 bits"
 		# shellcheck disable=SC2086 # an option and its value
 		planned "$(m bf16)" $more --verify none
 		expect_status 5
-		err_has "keeps FP8 with one scale for each tensor"
+		err_has "keeps FP8 with one scale for each tensor or row"
 	done
 	planned "$(t fp8)" --verify none
+	expect_status 5
+	planned "$(t fp8)" --allow-unknown format
 	expect_status 0
 	expect_untouched tensors
 }
@@ -120,11 +125,11 @@ and model.layers.0.self_attn.q_proj.weight is sent in 16 bits"
 @test "a checkpoint with one scale per tensor goes to a server that keeps it so, and to no other" {
 	endpoint patched --model-path "$(t fp8)" --tp 2
 	for verify in names hash; do
-		try wsync-push "$(t fp8)" -e "$url" --verify "$verify"
+		try wsync-push "$(t fp8)" -e "$url" --verify "$verify" --allow-unknown format
 		expect_status 0
 	done
 	endpoint stock --model "$(t fp8)" --tp 2
-	try wsync-push "$(t fp8)" -e "$url"
+	try wsync-push "$(t fp8)" -e "$url" --allow-unknown format
 	expect_status 1
 	out_has "the server shows [32, 64] where config.json gives [64, 32]: \
 it laid FP8 with one scale for each tensor out anew"
@@ -184,7 +189,7 @@ mkst.write("scales.safetensors", [("model.layers.0.mlp.down_proj.input_scale", "
 	expect_status 0
 	planned "$(m bf16)" --quantize fp8
 	expect_status 5
-	err_has "makes FP8 of the 16-bit weights that it is sent"
+	err_has "quantizes the 16-bit weights that it receives"
 	err_has "hint: push without --quantize"
 }
 
@@ -280,9 +285,13 @@ shows() {
 	shows dense Qwen/Qwen3-8B '' '[1.0]'
 	planned "$(m bf16)" --quantize fp8 --block-size 16x16
 	expect_status 5
-	err_has "does not keep its weights in FP8 (it shows norms, and no scales of its weights)"
+	err_has "does not keep quantized weights"
+	err_has "(by the parameters that it shows)"
 	shows mute Qwen/Qwen3-8B '' ''
 	planned "$(m bf16)" --quantize fp8 --block-size 16x16
+	expect_status 5
+	err_has "does not tell the format of its weights"
+	planned "$(m bf16)" --quantize fp8 --block-size 16x16 --config "$(m fp8)"
 	expect_status 0
 }
 
@@ -292,9 +301,10 @@ shows() {
 	expect_status 0
 	planned "$(m bf16)" --quantize fp8 --block-size 16x16
 	expect_status 5
-	err_has "does not keep its weights in FP8 (it shows norms, and no scales of its weights)"
+	err_has "does not keep quantized weights"
+	err_has "(by the parameters that it shows)"
 	shows mute my/fp8-experiments '[null, null]' '' 2
-	planned "$(m bf16)" --quantize fp8 --block-size 16x16
+	planned "$(m bf16)" --quantize fp8 --block-size 16x16 --allow-unknown format
 	expect_status 0
 }
 
@@ -302,8 +312,8 @@ shows() {
 	shows named Qwen/Qwen3-8B-FP8 '[[0.5, 0.25]]' '[1.0]'
 	planned "$(m bf16)"
 	expect_status 5
-	err_has "keeps its weights in FP8 with scales (it shows them), \
-and model.layers.0.self_attn.q_proj.weight is sent in 16 bits"
+	err_has "keeps its weights in FP8 with a scale for each block"
+	err_has "(by the parameters that it shows)"
 	shows only-named my/fp8-experiments '' '[1.0]'
 	planned "$(m bf16)"
 	expect_status 0
@@ -317,4 +327,116 @@ and model.layers.0.self_attn.q_proj.weight is sent in 16 bits"
 		try wsync-push "$(m bf16)" $options -e "$url" --verify hash
 		expect_status 0
 	done
+}
+
+@test "a format that the table does not know is refused, unless it is allowed" {
+	local method
+	for method in awq_marlin gptq_marlin compressed-tensors bitsandbytes gguf w8a8_int8 \
+		modelopt_fp4 torchao quark mxfp8 mxfp4; do
+		says "$method" "\"quantization\":\"$method\",\"model_path\":\"elsewhere\""
+		planned "$(m bf16)" --verify none --allow-unknown format
+		expect_status 5
+		expect_untouched "$method"
+	done
+	endpoint keeper --quantization awq # keeps any tensor, and tells a format
+	planned "$(m bf16)"
+	expect_status 5
+	endpoint called --model-path org/Model-AWQ
+	planned "$(m bf16)"
+	expect_status 5
+	says new '"quantization":"brand_new","model_path":"elsewhere"'
+	planned "$(m bf16)"
+	expect_status 5
+	err_has "names a quantization that is not known here (it says brand_new)"
+	planned "$(m bf16)" --allow-unknown format
+	expect_status 0
+	says torchao '"quantization":null,"torchao_config":"int4wo-128","model_path":"elsewhere"'
+	planned "$(m bf16)"
+	expect_status 5
+	says named '"quantization":null,"model_path":"org/Model-AWQ"'
+	planned "$(m bf16)"
+	expect_status 5
+	err_has "its model's name has \"awq\""
+	says plain '"quantization":null,"model_path":"org/Model"'
+	planned "$(m bf16)"
+	expect_status 0
+	planned "$(m bf16)" --allow-unknown nonsense
+	expect_status 2
+}
+
+@test "MXFP8 cannot be made here" {
+	mkdir mx
+	sed 's/"quant_method": *"fp8"/"quant_method": "mxfp8"/' "$(m fp8)/config.json" >mx/config.json
+	says mx "\"quantization\":null,\"model_path\":\"$PWD/mx\""
+	for more in none fp8; do
+		planned "$(m bf16)" --quantize "$more"
+		expect_status 5
+		err_has "MXFP8, which cannot be made here"
+	done
+}
+
+# skipping LIST: a config.json of FP8 with this modules_to_not_convert, in ./skipping.
+skipping() {
+	mkdir -p skipping
+	/usr/bin/python3 - "$(m fp8)/config.json" "$1" >skipping/config.json <<-'END'
+		import json, sys
+		c = json.load(open(sys.argv[1]))
+		c["quantization_config"]["modules_to_not_convert"] = json.loads(sys.argv[2])
+		print(json.dumps(c))
+	END
+}
+
+@test "the release of a server decides which modules it keeps in 16 bits" {
+	skipping '["o_pro"]' # a part of a name for 0.5.9, and no segment for 0.5.23
+	says part "\"quantization\":null,\"model_path\":\"$PWD/skipping\""
+	old=$url
+	planned "$(m bf16)" --quantize fp8 --block-size 16x16
+	expect_status 0
+	out_lacks "o_proj.weight_scale_inv"
+	out_has "q_proj.weight_scale_inv"
+	planned "$(m fp8)" --verify none
+	expect_status 5
+	err_has "keeps this module in 16 bits, by its list of modules, and FP8 codes are sent"
+	canned new "/server_info=200:{\"tp_size\":1,\"dtype\":\"auto\",\"version\":\"0.5.23\",\
+\"quantization\":null,\"model_path\":\"$PWD/skipping\"}" '/model_info=200:{"weight_version":"7"}'
+	planned "$(m bf16)" --quantize fp8 --block-size 16x16
+	out_has "o_proj.weight_scale_inv"
+	planned "$(m bf16)" --quantize fp8 --block-size 16x16 -e "$old" --verify none
+	expect_status 5
+	err_has "o_proj.weight would be sent"
+}
+
+@test "experts that FP8 leaves in 16 bits are refused" {
+	skipping '[]'
+	/usr/bin/python3 - <<-'END'
+		import json, struct
+		names = {"model.layers.0.mlp.experts.gate_up_proj": [2, 32, 32],
+		         "model.layers.0.self_attn.o_proj.weight": [32, 32]}
+		head, at = {}, 0
+		for name, shape in names.items():
+		    n = 2
+		    for d in shape:
+		        n *= d
+		    head[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + n]}
+		    at += n
+		text = json.dumps(head).encode()
+		with open("fused.safetensors", "wb") as f:
+		    f.write(struct.pack("<Q", len(text)) + text + bytes(at))
+	END
+	says fused "\"quantization\":null,\"model_path\":\"$PWD/skipping\""
+	planned fused.safetensors --quantize fp8 --block-size 16x16 --verify none
+	expect_status 5
+	err_has "keeps this module in FP8, and 16 bits are sent; \
+model.layers.0.mlp.experts.gate_up_proj would be sent"
+	expect_untouched fused
+}
+
+@test "a draft model that keeps its old weights is told" {
+	says draft '"quantization":null,"speculative_algorithm":"EAGLE","model_path":"org/Model"'
+	planned "$(m bf16)"
+	expect_status 0
+	err_has "its draft model, for speculative decoding, keeps its old weights"
+	planned "$(m bf16)" --allow-unknown draft
+	expect_status 0
+	err_lacks "draft model"
 }

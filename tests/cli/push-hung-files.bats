@@ -202,8 +202,9 @@ is_still() {
 	eventually grep -q '"ready"' gateway.out
 	local at
 	at=$(sed -n 's/.*"type":"ready".*"url":"\([^"]*\)".*/\1/p' gateway.out)
-	curl -s -d "{\"host\":\"127.0.0.1\",\"port\":$port}" "$at/add_inference_endpoint" >/dev/null
-	run ! curl -s -d "{\"source\":\"$scratch/source.safetensors\"}" "$at/sync_inference_weights"
+	curl -s -H "Content-Type: application/json" -d "{\"host\":\"127.0.0.1\",\"port\":$port}" "$at/add_inference_endpoint" >/dev/null
+	run ! curl -s -H "Content-Type: application/json" \
+		-d "{\"source\":\"$scratch/source.safetensors\"}" "$at/sync_inference_weights"
 	finished gateway 10 "$gateway"
 	err_has "hangs in a file system"
 	url=$server

@@ -24,10 +24,10 @@ asked() { curl -s "$url/wsync/journal" | grep -q "$1"; }
 
 @test "names that fit are sent, and the summary says that they were compared" {
 	llama ckpt
-	endpoint one --tp 2
+	endpoint one --tp 2 --model ckpt
 	try wsync-push ckpt -e "$url" --weight-version 5
 	expect_status 0
-	out_has ", names verified, weight version 5"
+	out_has ", names verified, weight version 5 (format not told by the server, 16 bits assumed)"
 	out_lacks "names  "
 	try wsync-push ckpt -e "$url" --verify hash -v
 	expect_status 0
@@ -41,7 +41,7 @@ asked() { curl -s "$url/wsync/journal" | grep -q "$1"; }
 	try wsync-push ckpt -e "$url" --json
 	expect_status 1
 	expect_json '(lines[-1]["names"]["checked"], lines[-1]["names"]["errors"] > 0,
-		lines[-1]["verify"])' "(True, True, 'names')"
+		lines[-1]["verify"])' "(False, True, 'names')"
 	expect_json '{l["url"] for l in lines if l["type"] == "mismatch"}' "{'$url'}"
 	expect_json 'lines[-1]["endpoints"][0]["state"], lines[-1]["error"]["phase"]' \
 		"('untouched', 'verify')"
@@ -125,7 +125,7 @@ asked() { curl -s "$url/wsync/journal" | grep -q "$1"; }
 		llama shards/tp_rank_$rank "$sizes"
 		mv shards/tp_rank_$rank/config.json shards/
 	done
-	endpoint one
+	endpoint one --model ckpt
 	try wsync-push shards --sharded tp=2 -e "$url"
 	expect_status 0
 	out_has "21 tensors, 176.6 KiB"
@@ -258,9 +258,10 @@ and the endpoint does not list its weights"
 and other/config.json says num_hidden_layers 1"
 	try wsync-verify names other -e "$url"
 	expect_status 1
-	# a part: what else the server has does not matter
+	# and of a part
 	try wsync-push other -e "$url" --include '*layers.0*'
-	expect_status 0
+	expect_status 1
+	err_has "num_hidden_layers: the server has a model.layers.1"
 	another num_hidden_layers 3 'p; s/layers.1/layers.2/; t; d'
 	try wsync-push other -e "$url"
 	expect_status 1
@@ -324,11 +325,77 @@ and other/config.json says mistral (MistralForCausalLM): names are compared with
 	expect_status 1
 	try wsync-push ckpt -e "$url" --verify hash
 	expect_status 0
+	# What the choice leaves out is no difference, and named as not covered; lm_head is not.
+	try wsync-push other -e "$url" --verify hash --exclude '*mlp*' --exclude 'lm_head*'
+	expect_status 0
+	out_has ", what was sent verified by hash (6 of 20 tensors left out by --exclude), not \
+covered: 7 of the server's parameters"
+	try wsync-push other -e "$url" --verify hash --exclude '*mlp*'
+	expect_status 1
+	err_has "it holds 1 tensor that this push did not send"
+	try wsync-push ckpt -e "$url" --verify hash
+	expect_status 0
 	# Who sends a part does not know what the others send.
-	for part in "--include *norm*" "--exclude *mlp*" "--sender 1/2 --lock l --round 1"; do
+	for part in "--include *norm*" "--sender 1/2 --lock l --round 1"; do
 		# shellcheck disable=SC2086 # words
 		try wsync-push other -e "$url" --verify hash $part
 		expect_status 0
+	done
+}
+
+@test "a glob hides nothing but what it names" {
+	llama ckpt
+	llama gap '/layers.1/d'
+	endpoint one --model ckpt
+	for words in "push " "push --verify hash" "push -n" "verify names"; do
+		# shellcheck disable=SC2086 # words
+		try wsync-${words%% *} ${words#* } gap -e "$url" --exclude nothing.here
+		expect_status 1
+		err_has "nothing is sent for layer 1"
+		err_has "warning: --exclude nothing.here matches no tensor"
+		if asked pause_generation; then explain "it was begun"; fi
+	done
+	try wsync-push gap --write out --exclude nothing.here
+	expect_status 1
+	try wsync-push gap -e "$url" --exclude '*.layers.1.*' --verify hash --json
+	expect_status 0
+	expect_json 'lines[-1]["left_out"]' \
+		"[{'option': 'exclude', 'glob': '*.layers.1.*', 'tensors': 0, 'needed': 9}]"
+	try wsync-ctl status -e "$url" --state-dir "$XDG_STATE_HOME/wsync"
+	out_lacks "100 %"
+}
+
+@test "senders find together what all of them lack" {
+	llama ckpt
+	llama gap '/model.norm/d'
+	endpoint one --model ckpt
+	try wsync-push gap -e "$url" --sender 1/2 --lock l --round 1 --include '*layers.0*'
+	expect_status 0
+	try wsync-push gap -e "$url" --sender 2/2 --lock l --round 1 --exclude '*layers.0*'
+	expect_status 1
+	err_has "model.norm.weight"
+	try wsync-push ckpt -e "$url" --sender 2/2 --lock l --round 1 --exclude '*layers.0*'
+	expect_status 0
+	out_has "names verified"
+}
+
+@test "an endpoint without a model refuses other shapes before the pause" {
+	llama ckpt
+	endpoint one
+	try wsync-push ckpt -e "$url"
+	expect_status 0
+	out_lacks "names verified"
+	try wsync-push ckpt -e "$url"
+	expect_status 0
+	out_has "names verified"
+	llama other 's/:128,64$/:256,64/; s/:64,128$/:64,256/'
+	sed -i 's/"intermediate_size": 128/"intermediate_size": 256/; s/: 128,/: 256,/' \
+		other/config.json
+	for words in "push " "verify names"; do
+		# shellcheck disable=SC2086 # words
+		try wsync-${words%% *} ${words#* } other -e "$url"
+		expect_status 1
+		err_has "sent, and the endpoint has received"
 	done
 }
 

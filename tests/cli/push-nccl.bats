@@ -70,10 +70,10 @@ push() { try wsync-push small.safetensors -e "$url" --backend nccl --verify none
 	safetensors small.safetensors a_proj.weight:BF16:300,257 b_proj.weight:F16:64,64 \
 		norm.weight:BF16:77 >/dev/null
 	/usr/bin/python3 "$repo/tests/cli/numbers.py" tame small.safetensors
-	push -v --quantize fp8
+	push -v --quantize fp8 --allow-unknown format
 	expect_status 0
 	err_has 'transform: 2 tensors made on the GPU, 2 on the CPU'
-	push -v --quantize fp8 --transform-on cpu
+	push -v --quantize fp8 --allow-unknown format --transform-on cpu
 	expect_status 0
 	err_lacks 'made on the GPU'
 	push -v

@@ -328,9 +328,9 @@ front() {
 	endpoint two --listen "127.0.0.2:$port"
 	try wsync-push small.safetensors -e "$a" -e "$url"
 	expect_status 0
-	front "$a" random_seed=42,port=30000,host="'0.0.0.0'"
+	front "$a" random_seed=42,port=30000,host="'0.0.0.0'",startup_time=None
 	a=$front
-	front "$url" random_seed=42,port=30000,host="'0.0.0.0'"
+	front "$url" random_seed=42,port=30000,host="'0.0.0.0'",startup_time=None
 	try wsync-push small.safetensors -e "$a" -e "$front"
 	expect_status 0
 	expect_journal "$url" 'paths.count("/open_session"), paths.count("/close_session")' "(1, 1)"
@@ -358,4 +358,66 @@ front() {
 	try wsync-push small.safetensors -e "$url" --weight-version mine --json
 	expect_status 0
 	expect_json 'lines[-1]["type"], lines[-1]["weight_version"]' "('end', None)"
+}
+
+@test "what cannot be told to servers is refused before the first request" {
+	endpoint one
+	local words long before
+	long=$(printf '%0128d' 7)
+	before=$(journal "$url" 'len(j["requests"])')
+	for words in "--weight-version=caf\xe9" "--group-name=\xff\xfe" "--round=\xc3 --sender 1/2 --lock l" \
+		"--disk-dir=d\xed\xa0\x80 --backend disk" "--disk-path=/\xf8 --backend disk" \
+		"--weight-version=a\xe2\x80\xaeb" "--group-name=a\x01b" "--weight-version=$long" \
+		"--group-name=${long:0:101}" "--master-address=\xe9"; do
+		words=$(printf "%b" "$words")
+		# shellcheck disable=SC2086  # words
+		try wsync-push small.safetensors -e "$url" $words
+		expect_status 2
+		LC_ALL=C err_has "${words%%=*}"
+	done
+	try wsync-ctl version $'v\xe9' -e "$url"
+	expect_status 2
+	try wsync-ctl ready -e "$url" --weight-version $'v\xe9'
+	expect_status 2
+	try wsync-ctl destroy-group $'v\xe9' -e "$url"
+	expect_status 2
+	try wsync-ctl init-group $'v\xe9' -e "$url"
+	expect_status 2
+	printf 'small.safetensors\tv\xe9\n' >lines
+	STDIN=lines try wsync-push --stdin -e "$url"
+	expect_status 2
+	try wsync-verify logprobs -e "$url" --prompt $'v\xe9'
+	expect_status 2
+	[ "$(journal "$url" 'len([r for r in j["requests"] if r["method"] == "POST"])')" = 0 ]
+	[ "$(journal "$url" 'len(j["requests"])')" -le "$((before + 3))" ]
+	# Those that are the user's own, and what is UTF-8, stay free.
+	try wsync-push small.safetensors -e "$url" --trace $'t\xe9' --state-dir $'s\xe9' \
+		--weight-version "${long:0:126}é" --verify none
+	expect_status 2 # 128 bytes
+	try wsync-push small.safetensors -e "$url" --trace $'t\xe9' --state-dir $'s\xe9' \
+		--weight-version "${long:0:125}é" --verify none
+	expect_status 0
+	[ "$(wsync-ctl version -e "$url")" = "${long:0:125}é" ]
+}
+
+@test "an integer does not go back, however it is written" {
+	endpoint one
+	local has next
+	while read -r has next code; do
+		has=${has//_/ } next=${next//_/ }
+		relabel "$has"
+		try wsync-push small.safetensors -e "$url" --weight-version "$next" --verify none
+		[ "$status" = "$code" ] || explain "from '$has' to '$next': expected $code"
+	done <<-ROWS
+		5 -1 5
+		-1 -2 5
+		+10 +9 5
+		10 _9 5
+		_10_ 009 5
+		99999999999999999999 100 5
+		-3 +2 0
+		9 09 0
+		9 ٣ 0
+		9 1.0 0
+	ROWS
 }

@@ -79,15 +79,16 @@ if path == '/server_info': answer = 200, '{\"tp_size\":1,\"version\":\"0.5.15\"}
 	expect_json 'lines[-1]["endpoints"][0]["state"]' partial
 }
 
-@test "two servers behind one address are no success" {
+@test "two servers behind one address are refused before anything changes" {
 	local backend
-	for backend in tensor disk; do
+	for backend in tensor disk gloo; do
 		url=$a
 		replies "url = ('$a', '$b')[count % 2]"
 		try wsync-push m -e "$url" --backend "$backend" --bucket-size 16KiB --json
 		expect_status 4
-		expect_json '"another server answers" in lines[-1]["error"]["message"]' True
-		expect_json 'lines[-1]["endpoints"][0]["ok"]' False
+		expect_json '"several servers answer" in lines[-1]["error"]["message"]' True
+		expect_json '[(e["ok"], e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
+			"[(False, 'untouched', False)]"
 	done
 }
 
@@ -108,4 +109,71 @@ if path == "/pause_generation":
 		"[('untouched', False)]"
 	curl -sS --max-time 180 "$direct/wsync/journal" | grep -q '"paused":false' ||
 		explain "left paused"
+}
+
+@test "the result says what was established of the server" {
+	try wsync-push m -e "$a" --json
+	expect_status 0
+	expect_json '[(e["ok"], e["evidence"]["word"], e["evidence"]["instance"]["strength"],
+		e["evidence"]["instance"]["end"]) for e in lines[-1]["endpoints"]]' \
+		"[(True, 'committed', 'sure', 'same')]"
+	expect_json 'lines[-1]["endpoints"][0]["evidence"]["names"] in ("rules", "list", "own-config")' \
+		True
+	# Only a seed, and no group: whether it was restarted cannot be known.
+	url=$a
+	replies "if path == '/server_info': answer = 200, '{\"tp_size\":1,\"version\":\"0.5.15\",\"random_seed\":1}'"
+	try wsync-push m -e "$url" --backend tensor --json --verify none
+	expect_status 0
+	expect_json '[(e["ok"], e["state"], e["evidence"]["word"]) for e in lines[-1]["endpoints"]]' \
+		"[(True, 'committed', 'acknowledged')]"
+}
+
+@test "--require refuses what is not established before anything changes" {
+	try wsync-push m -e "$a" --require bytes
+	expect_status 2
+	err_has '--require bytes needs --verify hash'
+	try wsync-push m -e "$a" --require names --verify none
+	expect_status 2
+	endpoint empty
+	try wsync-push m -e "$url" --require names --json
+	expect_status 5
+	err_has 'the names were not compared with anything of the servers (--require names)'
+	[ "$(journal "$url" 'paths.count("/pause_generation")')" = 0 ] || explain "it was paused"
+	try wsync-push m -e "$url"
+	expect_status 0
+	try wsync-push m -e "$url" --exclude '*layers.0*' --verify hash --require bytes
+	[ "$status" != 0 ] || explain "a part is no proof of all bytes"
+}
+
+@test "--require values reads what is sent as it is, and refuses it before the pause" {
+	local bad dtype bytes
+	while read -r dtype bytes bad; do
+		safetensors zeros.safetensors --holes "a:$dtype:600,600" b:I32:7 >/dev/null
+		try wsync-push zeros.safetensors -e "$a" --verify none --require values --json
+		expect_status 0
+		expect_json 'lines[-1]["endpoints"][0]["evidence"]["values_read"]' True
+		/usr/bin/python3 - "$bytes" "$bad" <<-'END'
+			import struct, sys
+			with open("zeros.safetensors", "r+b") as f:
+			    n, = struct.unpack("<Q", f.read(8))
+			    f.seek(8 + n + 300001 * int(sys.argv[1]))
+			    f.write(bytes.fromhex(sys.argv[2]))
+		END
+		try wsync-push zeros.safetensors -e "$a" --verify none --require values
+		expect_status 3
+		err_has "tensor 'a' has"
+		err_has "at element 300001 (--require values)"
+		out_has "untouched $a"
+	done <<-END
+		BF16 2 c07f
+		F16 2 007c
+		F32 4 000080ff
+		F64 8 000000000000f87f
+		F8_E4M3 1 ff
+		F8_E5M2 1 7c
+	END
+	try wsync-push zeros.safetensors -e "$a" --verify none
+	expect_status 0
+	try wsync-push zeros.safetensors -e "$a" --require values --trust-values
+	expect_status 2
 }

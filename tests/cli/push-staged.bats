@@ -127,7 +127,7 @@ is() { # FILE URL...: they have its bytes
 	eventually grep -q '"ready"' second.out
 	try wsync-ctl complete
 	expect_status 9
-	out_has "committed $first, was paused for "
+	out_has "acknowledged $first, was paused for "
 	out_has "untouched $second: it was restarted, and has lost the staged update"
 	err_has "hint: push to it: wsync-push SOURCE -e $second"
 	expect_journal "$second" '[p for p in paths if "pause" in p or "complete" in p]' "[]"
@@ -238,6 +238,50 @@ is() { # FILE URL...: they have its bytes
 	expect_status 0
 }
 
+@test "disk: a written checkpoint that others changed is not loaded" {
+	endpoint one
+	for change in 'touch -r "$f" kept; printf x | dd of="$f" bs=1 seek=900 conv=notrunc
+		touch -r kept "$f"' 'cp "$f" copy; mv copy "$f"' 'touch "${f%/*}/more"' 'rm "$f"'; do
+		try wsync-push new.safetensors -e "$url" --stage --backend disk --disk-dir ckpt
+		expect_status 0
+		f=$(echo ckpt/*/*.safetensors)
+		eval "$change" 2>/dev/null
+		try wsync-ctl complete -e "$url"
+		expect_status 3
+		err_has "hint: "
+		out_has "untouched $url, still staged"
+		expect_journal "$url" '[p for p in paths if "pause" in p or "disk" in p]' "[]"
+		rm -f ckpt/*/more # discard leaves a directory alone that has what it did not write
+		try wsync-ctl discard -e "$url"
+		expect_status 0
+		rm -rf ckpt
+	done
+}
+
+@test "disk: what was staged for one start of a server is not loaded by another" {
+	endpoint first --checksums
+	first=$url
+	endpoint second --checksums
+	local port=${url##*:}
+	try wsync-push new.safetensors -e "$first" -e "$url" --stage --backend disk --disk-dir ckpt
+	expect_status 0
+	kill "$pid"
+	wait "$pid" || :
+	endpoint second --listen "127.0.0.1:$port" --checksums
+	try wsync-ctl complete
+	expect_status 9
+	out_has "untouched $url, still staged: it is another start of the server, or another \
+server, than the update was staged for"
+	expect_journal "$url" '[p for p in paths if "pause" in p or "disk" in p]' "[]"
+	is new.safetensors "$first"
+	try wsync-ctl complete -e "$url"
+	expect_status 5
+	err_has "hint: stage it again: wsync-ctl discard -e $url"
+	try wsync-ctl discard -e "$url"
+	expect_status 0
+	[ -z "$(records)" ]
+}
+
 @test "disk: the next push removes what was staged; -n and --write stage nothing" {
 	endpoint one --lineage sglang-2026
 	mkdir ckpt
@@ -336,7 +380,7 @@ is() { # FILE URL...: they have its bytes
 	expect_status 0
 	try wsync-ctl complete
 	expect_status 9
-	out_has "committed $first"
+	out_has "acknowledged $first"
 	out_has "partial   $url, left paused"
 	expect_journal "$first" 's["weight_version"], s["paused"]' "('2', False)"
 	try wsync-ctl repair
@@ -376,7 +420,7 @@ is() { # FILE URL...: they have its bytes
 	wait "$its" || :
 	try wsync-ctl complete
 	expect_status 9
-	out_has "committed $url, left paused"
+	out_has "acknowledged $url, left paused"
 	out_has "untouched $second, still staged"
 	err_has "1 of 2 endpoints updated"
 }

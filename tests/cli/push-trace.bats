@@ -134,13 +134,13 @@ on_doubles() {
 
 @test "so has what is made there" {
 	weights m.safetensors a.q_proj.weight:BF16:1024,1024 b.q_proj.weight:BF16:1024,1024
-	on_doubles --backend nccl --quantize fp8
+	on_doubles --backend nccl --quantize fp8 --allow-unknown format
 	is 'total("wire to all ranks")' "$(wire_bytes)"
 	is '[e["args"]["tensor"] for e in of("transform GPU")]' \
 		"['a.q_proj.weight', 'b.q_proj.weight']"
 	is 'total("transform GPU"), total("copy")' \
 		"($((2 * (1024 * 1024 + 256))), $((2 * 2 * 1024 * 1024)))"
-	on_doubles --backend nccl --quantize fp8 --transform-on cpu
+	on_doubles --backend nccl --quantize fp8 --allow-unknown format --transform-on cpu
 	is '(total("transform GPU"),
 		sum(e["args"].get("bytes", 0) for e
 		in of("transform thread")))' "(0, $((2 * (1024 * 1024 + 256))))"
@@ -239,6 +239,18 @@ on_doubles() {
 	try wsync-push m -n --trace link.json # one to a file that is not there yet, too
 	expect_status 0
 	[ -L link.json ] && [ -s elsewhere.json ]
+	# not that of another user, who would choose what is overwritten
+	if [ "$(id -u)" = 0 ]; then
+		rm elsewhere.json
+		chown -h 4711 link.json
+		for option in trace metrics; do
+			try wsync-push m -n --$option link.json
+			expect_status 2
+			err_has "link.json: it is a link of another user"
+			[ ! -e elsewhere.json ]
+		done
+		chown -h 0 link.json
+	fi
 }
 
 @test "a file that holds anything else is not replaced, and nobody is asked" {

@@ -61,7 +61,7 @@ posts() {
 }
 
 @test "the requests of each dialect, in order" {
-	local v begin="init_weight_transfer_engine pause" end="resume"
+	local v begin="init_weight_transfer_engine pause reset_prefix_cache" end="resume"
 	models
 	for v in $dialects; do
 		vllm "at-$v" "$v"
@@ -180,7 +180,7 @@ posts() {
 	vllm new 0.33
 	try wsync-push m -e "$url" --include '*q_proj*'
 	expect_status 1
-	err_has "send all parts: vLLM fills the others' place with random values"
+	err_has "vLLM loads the module anew and gives the rest random values"
 	expect_journal "$url" '[p for p in paths if p in ("/pause", "/init_weight_transfer_engine")]' \
 		"[]"
 	as_loaded 1
@@ -188,6 +188,32 @@ posts() {
 	vllm other 0.33
 	try wsync-push m -e "$url" --include '*norm*' --include '*self_attn*'
 	expect_status 0
+}
+
+@test "biases keep their values at 0.33, and are refused where that is not known" {
+	local biased='s/^(.*(q_proj|k_proj|v_proj)).weight:BF16:([0-9]+),64$/&\n\1.bias:BF16:\3/'
+	for dir in m n; do
+		llama $dir "$biased" --seed ${#dir}$([ $dir = m ] || echo 7)
+		sed -i 's/LlamaForCausalLM/Qwen2ForCausalLM/; s/"llama"/"qwen2"/' $dir/config.json
+	done
+	vllm new 0.33
+	try wsync-push m -e "$url" --exclude '*.bias' --verify hash --json
+	expect_status 0
+	expect_json '[(l["not_sent"], l["coverage"] < 100) for l in lines if l["type"] == "proof"]' \
+		"[(2, True)]"
+	expect_json 'lines[-1]["left_out"]' \
+		"[{'option': 'exclude', 'glob': '*.bias', 'tensors': 6, 'needed': 6}]"
+	try wsync-verify weights n -e "$url" --include '*.bias'
+	expect_status 0
+	out_has "which are not covered"
+	try wsync-push m -e "$url" --include '*.bias'
+	expect_status 1
+	err_has "a part of model.layers.0.self_attn.qkv_proj is sent"
+	vllm old 0.27
+	try wsync-push m -e "$url" --exclude '*.bias'
+	expect_status 1
+	err_has "a part of model.layers.0.self_attn.qkv_proj is sent"
+	expect_journal "$url" '[p for p in paths if p == "/pause"]' "[]"
 }
 
 @test "a tensor that the server does not know leaves it partial and paused" {
@@ -448,4 +474,79 @@ if path == "/update_weights" and kept[path] == 2:
 	expect_status 0
 	try wsync-ctl init-group g -e "$one"
 	expect_status 0
+}
+
+# on NAME DEVICE [AFTER]: the endpoint at $url, as it would be on that device; sets $url.
+on() {
+	proxy "$url" pass "
+if isinstance(reply.get('vllm_config'), dict):
+    reply['vllm_config']['device_config'] = {'device': args[0]}
+${2-}" "$1"
+}
+
+# An extension of wsync that does not pack again.
+old="
+if path == '/collective_rpc':
+    reply['results'] = [[w for w in r if w != 'wsync_packs'] if isinstance(r, list) else r
+                        for r in reply['results']]"
+
+# refused MODEL WORDS OPTION...: before the pause, unless it is allowed.
+refused() {
+	local keeps=$2
+	local -a more=("${@:3}")
+	set -- wsync-push "$1" -e "$url" --json
+	for verify in names none; do
+		try "$@" --verify "$verify" "${more[@]}"
+		expect_status 5
+		for word in "$keeps" '"state":"untouched"' '"verdict":"refused","by":"release"'; do
+			out_has "$word"
+		done
+	done
+	try "$@" "${more[@]}" --allow-unknown format
+	expect_status 0
+	out_has '"verdict":"allowed"'
+	try wsync-push "$model" -e "$url" "${more[@]}" --allow-unknown format
+	expect_status 0
+	out_has "a part of the server's weights stays old, allowed by --allow-unknown"
+}
+
+@test "what a vLLM packed at its start, and does not pack again, is refused" {
+	local model family
+	for family in qwen3_moe qwen3; do
+		model=$PWD/$family
+		/usr/bin/python3 -S "$repo/tests/cli/small_model.py" $family "$model"
+		endpoint "at-$family" --lineage vllm-0.33 --model "$model"
+		local plain=$url
+		on cpu
+		try wsync-push "$model" -e "$url"
+		expect_status 0
+		url=$plain
+		on cuda "$old"
+		try wsync-push "$model" -e "$url"
+		expect_status 0
+		url=$plain
+		on cpu "$old"
+		if [ $family = qwen3 ]; then
+			refused "$model" 'keep the old head'
+		else
+			refused "$model" 'vLLM packs experts'
+			try wsync-push "$model" -e "$url" --exclude '*.experts.*'
+			expect_status 0
+		fi
+		url=$plain
+		on cpu "
+if isinstance(reply.get('vllm_config'), dict):
+    reply['vllm_config']['parallel_config']['worker_extension_cls'] = ''"
+		refused "$model" '"keeps":"packed-' --backend disk
+	done
+}
+
+@test "sinks and experts of gpt-oss reach no vLLM" {
+	endpoint gpt --lineage vllm-0.33 --model "$repo/tests/data/lora/bases/gpt_oss"
+	for verify in names none; do
+		try wsync-push "$repo/tests/data/lora/bases/gpt_oss" -e "$url" --verify $verify
+		expect_status 5
+		err_has "is a vLLM with gpt-oss"
+		err_has "start the server again, from the new checkpoint; --allow-unknown format"
+	done
 }

@@ -150,3 +150,68 @@ print(json.load(open("out2/config.json"))["quantization_config"]["weight_block_s
 	err_has "has room for"
 	[ ! -e /dev/shm/wsync-no-room ]
 }
+
+# Whoever made the source may have put links there. A cache of the Hub has links of its own.
+@test "a link out of the source brings nothing into the checkpoint" {
+	likely_model qwen3
+	local repo=cache/models--a--b to
+	mkdir -p $repo/blobs $repo/snapshots/1 other
+	echo secret >key
+	echo '{"token": "secret"}' >other/x.json
+	echo '{"model": {}}' >$repo/blobs/0123
+	mv m/model.safetensors $repo/blobs/4567
+	mv m/config.json $repo/blobs/89ab
+	ln -s ../../blobs/0123 $repo/snapshots/1/tokenizer.json
+	ln -s ../../blobs/4567 $repo/snapshots/1/model.safetensors
+	ln -s ../../blobs/89ab $repo/snapshots/1/config.json
+	echo '{}' >$repo/snapshots/1/own.json
+	ln -s own.json $repo/snapshots/1/alias.json
+	ln -s "$PWD/key" $repo/snapshots/1/absolute.txt
+	ln -s ../../../../key $repo/snapshots/1/relative.txt
+	ln -s /proc/self/environ $repo/snapshots/1/environ.txt
+	ln -s ../../../../other $repo/snapshots/1/directory
+	ln -s missing $repo/snapshots/1/dangling.txt
+	mkfifo $repo/snapshots/1/fifo.txt
+	ln -s snapshots $repo/latest
+	for source in $repo/snapshots/1 $repo/latest/1; do
+		to=out-${source//\//-}
+		try wsync-push $source --write "$to"
+		expect_status 0
+		[ "$(ls "$to")" = "$(printf '%s\n' alias.json config.json model.safetensors own.json \
+			tokenizer.json wsync.json)" ] || explain "$(ls "$to")"
+		[ -z "$(find "$to" -type l)" ]
+		cmp $repo/blobs/0123 "$to/tokenizer.json"
+		for name in absolute.txt relative.txt environ.txt; do
+			err_has "$name is not copied: it is a link to a file outside of the source"
+		done
+		err_lacks secret
+	done
+	# Beside a cache, blobs is a directory like any other.
+	mkdir -p plain/blobs plain/step-1
+	cp $repo/blobs/4567 plain/step-1/model.safetensors
+	cp $repo/blobs/89ab plain/step-1/config.json
+	cp key plain/blobs/key
+	ln -s ../blobs/key plain/step-1/key.txt
+	try wsync-push plain/step-1 --write plain-out
+	expect_status 0
+	err_has "key.txt is not copied"
+	[ ! -e plain-out/key.txt ]
+	# Without config.json there is no checkpoint, so that is said before anything is written.
+	mv plain/step-1/config.json other/config.json
+	ln -s ../../other/config.json plain/step-1/config.json
+	try wsync-push plain/step-1 --write never
+	expect_status 3
+	err_has "plain/step-1/config.json is a link to a file outside of the source"
+	err_has "hint: put the file itself there, or name it: --config FILE"
+	[ ! -e never ]
+	try wsync-push plain/step-1 --write named --config plain/step-1/config.json
+	expect_status 0
+	cmp other/config.json named/config.json
+	# The same for what a server loads.
+	endpoint one
+	try wsync-push $repo/snapshots/1 -e "$url" --backend disk --disk-dir dir --weight-version 1
+	expect_status 0
+	[ -e dir/wsync-1/tokenizer.json ]
+	[ ! -e dir/wsync-1/absolute.txt ]
+	[ ! -e dir/wsync-1/environ.txt ]
+}

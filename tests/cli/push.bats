@@ -285,7 +285,7 @@ is it a router or a proxy? use the address of the server itself"
 	# A load from disk is one request for the whole server.
 	mkdir whole
 	cp small.safetensors whole/model.safetensors
-	try wsync-push whole -e "$url" --backend disk --verify none --json
+	try wsync-push whole -e "$url" --backend disk --verify none --json --allow-unknown format
 	expect_status 0
 	expect_json '[l["ranks"] for l in lines if l["type"] == "endpoint"
 		and l["phase"] == "connect"]' "[0]"
@@ -435,6 +435,26 @@ is it a router or a proxy? use the address of the server itself"
 	finished push 10
 	expect_json 'lines[-1]["endpoints"][0]["paused"]' False
 	expect_journal "$url" 'j["state"]["paused"], j["state"]["groups"]' '(False, [])'
+}
+
+@test "a name server that never answers is waited for as long as the options allow" {
+	endpoint one
+	LD_PRELOAD=$tools/lose_names.so ASAN_OPTIONS=verify_asan_link_order=0 \
+		try wsync-push small.safetensors -e "$url" --master-address silent.test \
+		--init-timeout 100ms --json
+	expect_status 10
+	expect_json 'lines[-1]["error"]["message"], lines[-1]["ns"]["init"] < 9e9' \
+		"(\"resolve host 'silent.test': the deadline passed\", True)"
+}
+
+@test "a signal ends the look-up of a name" {
+	endpoint one
+	LD_PRELOAD=$tools/lose_names.so ASAN_OPTIONS=verify_asan_link_order=0 \
+		start push wsync-push small.safetensors -e "$url" --master-address silent.test
+	eventually requested /server_info 1
+	kill -TERM "$pid"
+	finished push 143
+	err_has "resolve host 'silent.test': cancelled"
 }
 
 @test "a request to continue that is not answered is made again" {
@@ -694,7 +714,8 @@ is it a router or a proxy? use the address of the server itself"
 
 @test "an update that is refused because of released weights has a hint" {
 	endpoint one --lineage lenient --memory-saver drop
-	try wsync-ctl sleep --tags weights -e "$url"
+	try wsync-ctl sleep --tags weights -e "$url" --state-dir others
+	expect_status 0
 	try wsync-push small.safetensors -e "$url" --verify none
 	expect_status 5
 	err_has "hint: if the endpoint has released memory, list it: --asleep weights,kv_cache"

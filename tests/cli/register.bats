@@ -196,3 +196,79 @@ $url  ok"
 	try wsync-register check
 	expect_status 0
 }
+
+@test "this machine is registered by one of its names" {
+	for other in localhost:7 '[::1]:7' http://127.1:7; do
+		rm -rf "$scratch/state"
+		wsync-register add --no-check gpu7:7 127.0.0.1:7 -q
+		try wsync-register add --no-check gpu8:7 "$other"
+		case $other in
+		*127.1*) expect_status 0 ;;
+		*)
+			expect_status 2
+			err_has "it is registered already, as http://127.0.0.1:7"
+			err_has "hint: to register it by this name: wsync-register remove \
+http://127.0.0.1:7 --registry $scratch/state/wsync/registry.json"
+			try wsync-register list
+			out_lacks gpu8 # all or none
+			;;
+		esac
+	done
+	# A registry that has both, which an older wsync or somebody's hand has made.
+	echo '{"version":1,"endpoints":[{"url":"http://gpu7:7"},{"url":"http://localhost:7"},
+		{"url":"http://[::1]:7","pool":"b"}]}' >r.json
+	synthetic_push() { try wsync-push synthetic:qwen3-0.6b --registry r.json --dry-run "$@"; }
+	synthetic_push
+	expect_status 2
+	err_has "r.json: http://localhost:7 and http://[::1]:7 are one endpoint"
+	err_has "hint: wsync-register remove http://[::1]:7 --registry r.json"
+	try wsync-register remove 'http://[::1]:7' --registry r.json
+	expect_status 0
+	synthetic_push --connect-timeout 1ms
+	err_lacks "one endpoint"
+}
+
+@test "a server is registered by one URL, whatever the addresses of its machine" {
+	endpoint one --listen 0.0.0.0:0 --lineage sglang-2026
+	local other port=${url##*:}
+	try wsync-register add "127.0.0.1:$port" "127.0.0.2:$port"
+	expect_status 2
+	err_has "http://127.0.0.2:$port: it is the server that is also named http://127.0.0.1:$port"
+	wsync-register add "127.0.0.1:$port" -q
+	for other in 127.0.0.2 foo.localhost; do
+		try wsync-register add "$other:$port"
+		expect_status 2
+		err_has "http://$other:$port: it is the server that is registered already as \
+http://127.0.0.1:$port"
+	done
+	# A key goes to the servers of its pool only.
+	(umask 077 && echo sesame >key)
+	try wsync-register add "127.0.0.2:$port" --pool blue --api-key-file key
+	expect_status 0
+	try wsync-register add "127.0.0.3:$port" --api-key-file key
+	expect_status 2
+	wsync-register remove "127.0.0.2:$port" -q
+	endpoint two --listen 127.0.0.3:0 --lineage sglang-2026
+	wsync-register add "$url" -q # another server
+	wsync-register add "127.0.0.1:$port" -q
+	wsync-register add --no-check "127.0.0.2:$port" -q
+}
+
+@test "a registry that others can write is not used" {
+	wsync-register add --no-check gpu7:7 -q
+	local file=$scratch/state/wsync/registry.json
+	for mode in 606 660; do
+		chmod "$mode" "$file"
+		for words in "wsync-register list" "wsync-register add --no-check gpu8:7" \
+			"wsync-push synthetic:qwen3-0.6b" "wsync-ctl health"; do
+			# shellcheck disable=SC2086  # words
+			try $words
+			expect_status 3
+			err_has "$file: others can write it, so it is not trusted"
+			err_has "hint: check what it holds, then run: chmod go-w $file"
+		done
+	done
+	chmod 644 "$file"
+	try wsync-register list
+	expect_status 0
+}

@@ -826,3 +826,84 @@ if path == '/server_info' and __import__('os').path.exists('$scratch/armed'): an
 	try wsync-ctl repair
 	expect_out "nothing to repair"
 }
+
+@test "a restarted server owes nothing of the push that failed before" {
+	local lineage port
+	for lineage in lenient vllm-0.33; do
+		endpoint "first-$lineage" --lineage "$lineage"
+		port=${url##*:}
+		try wsync-push synthetic:qwen3-0.6b -e "$url" --verify none
+		expect_status 0
+		try wsync-push synthetic:qwen3-8b -e "$url" --verify none
+		expect_status 5
+		try wsync-ctl ready -e "$url"
+		expect_status 1
+		kill -9 "$pid"
+		wait "$pid" 2>/dev/null || true
+		endpoint "second-$lineage" --lineage "$lineage" --listen "127.0.0.1:$port"
+		try wsync-ctl ready -e "$url"
+		expect_status 0
+		try wsync-push synthetic:qwen3-0.6b -e "$url" --verify none
+		expect_status 0
+		err_has 'it was restarted since push'
+		try wsync-push synthetic:qwen3-0.6b -e "$url" --verify none
+		expect_status 0
+		err_lacks 'restarted'
+		try wsync-ctl repair
+		expect_status 0
+		out_has 'nothing to repair'
+	done
+}
+
+@test "a record is found by another address of the server" {
+	local port
+	endpoint named --fault refuse:update_weights_from_distributed:2 --listen 0.0.0.0:0
+	port=${url##*:}
+	try wsync-push small.safetensors -e "127.0.0.2:$port" --bucket-size 4KiB
+	[ "$status" != 0 ] || explain "nothing was refused"
+	try wsync-ctl ready -e "127.0.0.1:$port"
+	expect_status 1
+	out_has 'partial'
+	try wsync-push small.safetensors -e "127.0.0.1:$port"
+	expect_status 0
+	try wsync-ctl ready -e "127.0.0.2:$port"
+	expect_status 0
+}
+
+@test "of a push that was killed and one that was refused only the first is made again" {
+	safetensors wrong.safetensors x:F32:64,32 y:F32:64,32 z:F32:64,32 >/dev/null
+	endpoint one --fault hang:update_weights_from_distributed:2 \
+		--fault refuse:update_weights_from_distributed:4
+	start push wsync-push small.safetensors -e "$url" --bucket-size 8KiB --weight-version 7
+	eventually requested /update_weights_from_distributed 2
+	kill -KILL "$pid"
+	wait "$pid" || :
+	try wsync-push wrong.safetensors -e "$url" --bucket-size 8KiB --weight-version 8
+	expect_status 5
+	try wsync-ctl repair --again --json
+	expect_status 0
+	expect_json '[l["ok"] for l in lines if l["type"] == "again"]' '[True]'
+	try wsync-ctl version -e "$url"
+	expect_out 7
+	try wsync-ctl ready -e "$url"
+	expect_status 0
+}
+
+@test "resume refuses a mixture also by another address" {
+	endpoint named --fault refuse:update_weights_from_distributed:2 --listen 0.0.0.0:0
+	try wsync-push small.safetensors -e "127.0.0.2:${url##*:}" --bucket-size 4KiB
+	[ "$status" != 0 ] || explain "nothing was refused"
+	try wsync-ctl resume -e "127.0.0.1:${url##*:}"
+	expect_status 5
+	err_has 'it has some old and some new weights'
+}
+
+@test "repair finds a record also by another address of the server" {
+	endpoint named --fault refuse:update_weights_from_distributed:2 --listen 0.0.0.0:0
+	try wsync-push small.safetensors -e "127.0.0.2:${url##*:}" --bucket-size 4KiB
+	[ "$status" != 0 ] || explain "nothing was refused"
+	try wsync-ctl repair -e "127.0.0.1:${url##*:}" --again
+	expect_status 0
+	try wsync-ctl ready -e "127.0.0.1:${url##*:}"
+	expect_status 0
+}

@@ -53,7 +53,8 @@ kept() {
 	endpoint two --tp 2
 	untie ckpt/model.safetensors
 	lost ckpt
-	err_has "--exclude lm_head.weight"
+	err_has "\"tie_word_embeddings\": false"
+	err_lacks "--exclude"
 	try wsync-push ckpt -e "$url" --verify hash --json
 	expect_status 1
 	err_has "$lost"
@@ -204,4 +205,58 @@ language_model.model.embed_tokens.weight"
 	llama alone '/lm_head/d'
 	sed -i 's/"tie_word_embeddings": false/"tie_word_embeddings": true/' alone/config.json
 	kept alone
+}
+
+# adapter DIR CONFIG TENSOR...: the numbers of a module are the same in all adapters.
+adapter()
+{
+	local dir=$1 config=$2
+	shift 2
+	mkdir "$dir"
+	echo "{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 2$config}" \
+		>"$dir/adapter_config.json"
+	safetensors "$dir/adapter_model.safetensors" "${@/#/base_model.model.}" >/dev/null
+	numbers tame "$dir/adapter_model.safetensors"
+}
+
+@test "an adapter of a tied model whose file has no head is told the same as with one" {
+	llama ckpt '/lm_head/d'
+	sed -i 's/"tie_word_embeddings": false/"tie_word_embeddings": true/' ckpt/config.json
+	numbers tame ckpt/model.safetensors
+	adapter body "" model.embed_tokens.lora_embedding_A:F32:2,128 \
+		model.embed_tokens.lora_embedding_B:F32:64,2
+	adapter head "" lm_head.lora_A.weight:F32:2,64 lm_head.lora_B.weight:F32:128,2
+	adapter saved "" lm_head.weight:BF16:128,64
+	untie saved/adapter_model.safetensors base_model.model.lm_head.weight
+	adapter q "" model.layers.0.self_attn.q_proj.lora_A.weight:F32:2,64 \
+		model.layers.0.self_attn.q_proj.lora_B.weight:F32:64,2
+	adapter both "" lm_head.weight:BF16:128,64 model.embed_tokens.weight:BF16:128,64
+	numbers copy both/adapter_model.safetensors base_model.model.model.embed_tokens.weight \
+		both/adapter_model.safetensors base_model.model.lm_head.weight
+	adapter tying ', "ensure_weight_tying": true' \
+		model.embed_tokens.lora_embedding_A:F32:2,128 \
+		model.embed_tokens.lora_embedding_B:F32:64,2
+	for a in body head saved; do
+		endpoint $a
+		lost ckpt --lora $a
+		lost ckpt --lora $a --lora-partial
+		sed -i 's/true/null/; s/"model_type": "llama"/"model_type": "gemma"/' ckpt/config.json
+		sed -i 's/LlamaForCausalLM/StrangeForCausalLM/' ckpt/config.json
+		try wsync-push ckpt -n --lora $a
+		expect_status 1
+		err_has "$lost"
+		sed -i 's/null/true/; s/"model_type": "gemma"/"model_type": "llama"/' ckpt/config.json
+		sed -i 's/StrangeForCausalLM/LlamaForCausalLM/' ckpt/config.json
+	done
+	endpoint fine
+	kept ckpt --lora both
+	kept ckpt --lora tying
+	kept ckpt --lora q
+	# A head that no adapter changes is not sent.
+	try wsync-list-weights --as-sent ckpt --lora q
+	out_lacks lm_head
+	try wsync-list-weights --as-sent ckpt --lora tying
+	out_lacks lm_head
+	try wsync-list-weights --as-sent ckpt --lora both
+	out_has lm_head.weight
 }

@@ -29,7 +29,8 @@ def read(end, into):
 
 
 def ask(path, body):
-    request = urllib.request.Request(gateway + path, json.dumps(body).encode())
+    request = urllib.request.Request(gateway + path, json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
     answer = json.load(urllib.request.urlopen(request, timeout=180))
     assert answer["success"], answer
 

@@ -88,8 +88,17 @@ load helpers
 	llama bad 's/^model\.norm/model.form/'
 	try wsync-verify names bad
 	expect_status 1
+	# model.norm.weight is needed, and the glob does not leave it out
 	try wsync-verify names bad --exclude 'model.form*'
+	expect_status 1
+	err_has "model.norm.weight"
+	try wsync-verify names bad --exclude 'model.form*' --exclude 'model.norm*' --json
 	expect_status 0
+	expect_json 'lines[-1]["left_out"]' "[{'option': 'exclude', 'glob': 'model.form*', 'tensors': \
+1, 'needed': 0}, {'option': 'exclude', 'glob': 'model.norm*', 'tensors': 0, 'needed': 1}]"
+	try wsync-verify names ckpt --exclude '*.layers.1.*'
+	expect_status 0
+	out_has "no errors, 9 notes (9 of 21 tensors left out by --exclude)"
 }
 
 @test "a saved listing stands for the server" {
@@ -158,7 +167,7 @@ print(json.dumps({"weights": [{"name": r["name"], "shape": r["shape"]} for r in 
 	out_has "2 names of $url/weights_checker"
 }
 
-@test "what an endpoint without a model received proves nothing" {
+@test "what an endpoint without a model received confirms names that fit the rules" {
 	llama ckpt
 	endpoint one --tp 2
 	try wsync-push ckpt -e "$url" --verify none
@@ -166,7 +175,7 @@ print(json.dumps({"weights": [{"name": r["name"], "shape": r["shape"]} for r in 
 	try wsync-verify names ckpt -e "$url"
 	expect_status 0
 	out_has "llama at tp 2"
-	out_lacks "names of"
+	out_has "and 21 names of $url/list_weights"
 	rm ckpt/config.json
 	try wsync-verify names ckpt -e "$url"
 	expect_status 3
@@ -176,7 +185,7 @@ print(json.dumps({"weights": [{"name": r["name"], "shape": r["shape"]} for r in 
 
 @test "the registered endpoints are asked unless a server is described" {
 	llama ckpt
-	endpoint one --tp 2
+	endpoint one --tp 2 --model ckpt
 	wsync-register add "$url" >/dev/null
 	try wsync-verify names ckpt
 	expect_status 0

@@ -159,7 +159,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 		list[i] = &items[i];
 	if (ws_adapter_take(&a, list, n, &err) == 0) {
 		bind(&a, NULL);
-		ws_adapter_rename(&a, base.family);
+		ws_adapter_suit(&a, base.family, base.config);
 		bind(&a, base.layout);
 	} else {
 		require(err.code == WS_EINPUT && err.msg[0]);

@@ -136,7 +136,7 @@ static void check(unsigned flags, const struct ws_source *source,
 			.listing = shown->n ? shown : NULL,
 			.family = family,
 			.config = c,
-			.subset = flags >> 6 & 1,
+			.whole_modules = flags >> 6 & 1,
 			.scan = flags >> 7 & 1,
 		};
 		if (!ws_namecheck(&o, &found, &err)) {

@@ -20,7 +20,7 @@ cuda=()
 [ -e "$build/tests/gpu/fake_cuda.so" ] || cuda=(CUDA=0) # as that was built
 # shellcheck disable=SC2016  # for make and for the loader
 "${MAKE:-make}" --no-print-directory BUILD="$kit/build" "${cuda[@]}" programs gpu-programs \
-    LDFLAGS="${LDFLAGS-} -s -Wl,--disable-new-dtags,-rpath,'\$\$ORIGIN/../lib:\$\$ORIGIN/../../lib'"
+    LDFLAGS="${LDFLAGS-} -s -Wl,-z,noseparate-code,--build-id=none,--disable-new-dtags,-rpath,'\$\$ORIGIN/../lib:\$\$ORIGIN/../../lib'"
 find "$kit/build" -maxdepth 1 ! -type d -delete
 # of the doubles, which run everywhere
 find "$kit/build/tests/gpu" -name 'test_*' ! -name '*_gpu' -delete
@@ -32,16 +32,22 @@ while read -r name path; do
     [[ $name =~ $of_libc ]] || install -m 644 "$path" "$kit/build/lib/$name"
 done
 
-for dir in tests/gpu tests/peers tests/cli; do
+for dir in tests/gpu tests/cli; do
     mkdir -p "$kit/$dir"
     cp -p "$dir"/*.py "$kit/$dir"
 done
+mkdir -p "$kit/tests/peers" # what runs on a GPU, and what that imports
+cp -p tests/peers/{lib,mkst,receiver,test_vllm,tiny_families,vllm_server}.py "$kit/tests/peers"
 mkdir -p "$kit/lib" && cp -Rp lib/vllm "$kit/lib"
 [ ! -d cmd/python ] || cp -Rp cmd/python "$kit/cmd"
 # What is written in bats, with bats, which is shell; python3 may be anywhere there.
 for file in tests/cli/*.bats; do
     if head -c 1000 "$file" | grep -q WSYNC_TEST_CUDA; then cp \
         -p "$file" tests/cli/helpers.bash "$kit/tests/cli"; fi
+done
+for file in "$kit"/tests/cli/*.py; do # and what nothing here runs
+    name=$(basename "$file" .py)
+    grep -rqwE "$name(\.py)?" "$kit/tests" --exclude="$name.py" || rm "$file"
 done
 find "$kit/tests/cli" -name '*.ba*' -exec sed -i 's|/usr/bin/python3|python3|g' {} +
 bats=$(realpath "$(command -v bats || echo /usr/bin/bats)")

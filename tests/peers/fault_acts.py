@@ -83,7 +83,42 @@ class Limit:
         return None
 
 
-KINDS = {"source": Source, "rival": Rival, "limit": Limit}
+class Replaced:
+    """The server ends, and another start of it, with the weights of its start, has its address."""
+
+    VARIANTS = ["replaced"]
+
+    def __init__(self, point, world):
+        self.world, self.victim = world, point.victim
+        self.fresh, self.came, self.over = world.new_endpoint(), False, False
+        self.at_first = len(self.paths())
+
+    def paths(self):
+        return [r["path"] for r in self.fresh.get("/wsync/journal")["requests"]]
+
+    def act(self, _):
+        if self.over or self.came:
+            return
+        self.came = True
+        old = self.world.endpoints[self.victim]
+        self.world.names[self.fresh.url] = self.world.names.pop(old.url)
+        self.world.endpoints[self.victim] = self.fresh
+        lib.stop(old.child)
+
+    def codes(self, _):
+        return None
+
+    def is_unseen(self):
+        """Nobody asked who it is since: then nothing can be known of it."""
+        return self.came and not any("_info" in p for p in self.paths()[self.at_first:])
+
+    def end(self):
+        self.over = True
+        if not self.came:
+            lib.stop(self.fresh.child)
+
+
+KINDS = {"source": Source, "rival": Rival, "limit": Limit, "replaced": Replaced}
 
 
 def run(kind, point, world, number, start):
@@ -93,9 +128,11 @@ def run(kind, point, world, number, start):
     begun = threading.Event()
 
     def do(request):
-        if request["path"] == "/" + point.step and request["nth"] == number:
+        if request["path"].split("?")[0] == "/" + point.step and request["nth"] == number:
             begun.wait(lib.PATIENCE)
             act.act(running[0].child.pid)
+        if getattr(act, "came", False):
+            request["url"] = act.fresh.url
 
     victim = world.endpoints[point.victim]
     proxy = proxies.Proxy(victim.url, do)
@@ -108,3 +145,5 @@ def run(kind, point, world, number, start):
         return act, running[0].wait()
     finally:
         world.source = world.protocol.new
+        if kind == "replaced":
+            act.end()

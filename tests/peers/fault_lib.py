@@ -179,6 +179,10 @@ class Point:
     def role(self):
         """SGLang's name of what is asked, of which the oracle has the same to say; or a word for
         what only a vLLM is asked."""
+        # After the look and the first roll call's: vLLM is asked for its configuration twice.
+        if self.step in ("server_info", "get_server_info") and \
+                self.call > (2 if self.protocol.is_vllm else 1):
+            return "roll-call"
         if not self.protocol.is_vllm:
             return self.step
         if self.step == "collective_rpc":
@@ -223,10 +227,14 @@ class World:
         self.source = protocol.new  # what is pushed
         self.proxies, self.names = [], {}  # URLs that the push is told instead
         for fault in faults:
-            argv = ["--lineage", protocol.lineage, *protocol.serve, *SERVER_LIMITS, *fault]
-            self.endpoints.append(lib.Embedded(*argv, *(["--restart-on-death"] if restart else [])))
-        for e in self.endpoints:
-            self.load_old(e)
+            self.endpoints.append(
+                self.new_endpoint(*fault, *(["--restart-on-death"] if restart else [])))
+
+    def new_endpoint(self, *options):
+        e = lib.Embedded("--lineage", self.protocol.lineage, *self.protocol.serve, *SERVER_LIMITS,
+                         *options)
+        self.load_old(e)
+        return e
 
     def load_old(self, e):
         """As a server that was started from a checkpoint."""
@@ -357,6 +365,8 @@ def kinds_at(step):
 
 def is_to_try(point):
     """The first request to a vLLM for information keeps no push waiting."""
+    if point.kind == "replaced" and point.protocol.before:
+        return False  # another start has all of its memory
     if point.role in ("optional", "version", "first-info"):
         return point.kind != "freeze" and (point.role, point.kind in KINDS_OF_SIGNAL) != (
             "first-info", True)
@@ -407,13 +417,13 @@ CONNECT = ("server_info", "get_server_info", "model_info", "get_model_info")
 PHASES = {"openapi.json": "connect init", "list_weights": "plan verify",
           "init_weights_update_group": "init",
           "wire/store": "init", "wire/connect": "init", "pause_generation": "pause",
-          "flush_cache": "flush",
+          "flush_cache": "flush", "reset_prefix_cache": "flush",
           "weights_checker": "verify", "update_weight_version": "verify",
           "resume_memory_occupation": "pause resume", "continue_generation": "resume",
           "receive_weights_ep_scatter": "init transfer",
           **dict.fromkeys(("optional", "first-info", "version", "in-step", "config", "metrics"),
                           "connect"),
-          **dict.fromkeys(CONNECT, "connect transfer resume"),
+          **dict.fromkeys((*CONNECT, "roll-call"), "connect transfer resume"),
           # Asked again for signs of another push.
           **dict.fromkeys(("model_info", "get_model_info", "ready",
                                            "is_paused"),
@@ -426,10 +436,14 @@ CODES = {"refuse": {5}, "hang": {10}, "late": {10}, "freeze": {10}, "drop": {4, 
 EXCEPTIONS = {
     # Asked again, or told otherwise.
     ("flush_cache", "refuse"): {0}, ("flush_cache", "drop"): {0, 4},
+    ("reset_prefix_cache", "refuse"): {0},
     # A question, and so asked once more.
     **{(step, "drop"): {0, 4, 5} for step in (*CONNECT, "ready")},
     # Asked once more when all has been confirmed: no answer is a warning then.
     **{(step, k): {0, 10} for step in CONNECT for k in ("hang", "late", "freeze")},
+    # Asked again until it answers, or the connect timeout is over.
+    **{("roll-call", k): {0, 4, 5, 6} for k in ("refuse", "drop", "garbage", "wrong-length")},
+    **{("roll-call", k): {0, 4, 10} for k in ("hang", "late", "freeze")},
     # Another status is no answer; an answer that it runs, when it is paused, is a sign of another
     # push.
     ("ready", "refuse"): {0}, ("ready", "garbage"): {0, 5},
@@ -504,7 +518,7 @@ def is_unseen(point):
     """What is asked for several times is asked for the last time twice: while one endpoint is held
     there, the other has answered. The first of all comes before the push begins."""
     calls = point.protocol.steps[point.step]
-    return point.role in UNSEEN or (point.role in (*CONNECT, "ready", "is_paused")
+    return point.role in UNSEEN or (point.role in (*CONNECT, "roll-call", "ready", "is_paused")
                                     and point.call > max(1, calls[-1] - 2))
 
 
@@ -706,8 +720,9 @@ def after_kill(point, world):
         done = world.ctl("repair")
         check(done.rc in (0, 9), "%s: %s" % (attempt, done))
         told = {e["url"]: (e["state"], e["paused"]) for e in done.of("endpoint")}
-        check((done.rc == 9) == any(s == "partial" for s, _ in told.values()),
-              "%s: %s" % (attempt, done))
+        torn = [e for e in done.of("endpoint") if e["state"] == "partial"
+                or (e["paused"] and "weights" in (e["asleep"] or ""))]
+        check((done.rc == 9) == bool(torn), "%s: %s, %s" % (attempt, done, done.of("endpoint")))
         for e in world.endpoints:  # of whom nothing is told all is well
             what = holds(e, world.protocol.sums)
             check(e.url in told or what != "mixed",
@@ -754,9 +769,12 @@ def run_signal(point, world):
     check(done.end["ok"] or done.end["error"]["code"] == "cancelled", "not cancelled: %s" % done)
     check_claims(point, world, claims_of(done, world), "its end")
     check_left(point, world, done)
+    # Only a push can give weights back that were released.
+    released = any(e["paused"] and "weights" in (e.get("asleep") or "")
+                   for r in world.records() for e in r["endpoints"])
     partial = any(e["state"] == "partial" for e in done.end["endpoints"])
     repair = world.ctl("repair")
-    check(repair.rc == (9 if partial else 0), "repair: %s" % repair)
+    check(repair.rc == (9 if partial or released else 0), "repair: %s" % repair)
     return check_claims(point, world, claims_of(done, world), "repair")
 
 
@@ -803,8 +821,10 @@ def run_act(point, world):
           "exit status %d, not one of %s: %s" % (done.rc, codes, done))
     check((done.rc == 0) == done.end["ok"] and (done.rc or states == {"committed"}),
           "exit status: %s" % done)
+    if point.kind == "replaced" and done.rc == 0 and act.is_unseen():
+        return
     check_claims(point, world, claims_of(done, world), "its end")
-    held_now = {holds(e, world.protocol.sums) for e in world.endpoints}
+    held_now = {holds(e, world.protocol.sums) for e in world.endpoints if is_alive(e)}
     check(done.rc or len(held_now) == 1, "exit status 0, and they hold %s" % held_now)
     check(done.rc or point.role != "weights_checker" or held_now == {"new"},
           "verified, and they hold %s" % held_now)

@@ -245,7 +245,9 @@ def push_argv(endpoints, paths, options):
     argv = [os.path.join(BUILD, "bin", "wsync-push"), *paths]
     for e in endpoints:
         argv += ["--endpoint", e.url]
-    return argv + ["--backend", "gloo", "--json", "--verify", "none", *LIMITS, *options]
+    # A receiver made of torch has no model, and tells nothing of its format.
+    return argv + ["--backend", "gloo", "--json", "--verify", "none", "--allow-unknown", "format",
+                   *LIMITS, *options]
 
 
 def push_env():
@@ -295,6 +297,17 @@ def run_program(name, args, endpoints):
     for e in endpoints:
         argv += ["--endpoint", e.url]
     return Running(endpoints, [], argv=argv).wait()
+
+
+def caches(server, command, *options):
+    """wsync-verify caches around this command of a program; its row."""
+    done = run_program("wsync-verify", ["caches", "--json", "--timeout", str(PATIENCE), *options,
+                                        "--between", os.path.join(BUILD, "bin", command)],
+                       [server])
+    rows = done.of("caches")
+    assert len(rows) == 1, done
+    assert done.rc == {"cleared": 0, "cached": 1, "unknown": 11}[rows[0]["verdict"]], done
+    return rows[0]
 
 
 def forget(endpoints):

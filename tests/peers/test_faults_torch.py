@@ -153,9 +153,9 @@ def killed(fix):
 @suite.case("a rank that joins under another group's name is told from its key")
 def other_group(fix):
     peers = lib.Receivers(fix.version, [1], options=["--group", "another"])
-    result = lib.push(peers.endpoints, [fix.small], "--init-timeout", "10s")
-    assert result.rc == 10 and result.of("hang")[0]["cause"] == "other-group", result
-    assert "/another/another/" in result.of("hang")[0]["likely"], result
+    result = lib.push(peers.endpoints, [fix.small], "--init-timeout", "10m")
+    assert result.rc in (5, 10) and "it joins a group of another name" in result.stderr, result
+    assert result.seconds < 300, "it took %.1f s to say so" % result.seconds
     peers.stop()
 
 

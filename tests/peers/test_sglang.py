@@ -372,6 +372,17 @@ def misfit(servers):
         s.check_holds(make(2))
 
 
+@suite.case("a push and a flush clear the prefix cache, --flush never does not")
+def cleared(servers):
+    for s in servers:
+        command = "wsync-push %s -q -e %s" % (make(1), s.url)
+        for clears in (command, "wsync-ctl flush -q -e " + s.url):
+            row = lib.caches(s, clears)
+            assert row["verdict"] == "cleared" and row["cached_before"] > 100, row
+        row = lib.caches(s, command + " --flush never")
+        assert row["verdict"] == "cached" and row["cached_after"] > 100, row
+
+
 @suite.case("paused, flushed and resumed")
 def life(servers):
     for s in servers:

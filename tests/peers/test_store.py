@@ -42,7 +42,7 @@ class Process:
         lib.stop(self.child)
 
 
-def serve(world, group="g"):
+def serve(world, group=""):
     store = Process([TOOL, "serve", str(world), group])
     store.port = store.next()["text"]
     return store

@@ -221,7 +221,7 @@ def other_blocks(fix):
                 "weight_scale_inv")
         refused(fix, e, "base", ("--quantize", "fp8", "--block-size", "32x64"), 1,
                 "weight_scale_inv")
-        refused(fix, e, "base", (), 5, "is sent in 16 bits", "add --quantize fp8")
+        refused(fix, e, "base", (), 5, "with a scale for each block", "add --quantize fp8")
         # Without a word about blocks they are those of the server: nothing changes.
         result = push_checked(fix, "fp8", e.url, "--quantize", "fp8", "--verify", "hash")
         assert result.rc == 0 and result.end["transform"]["already"] == 14, result
@@ -240,7 +240,7 @@ def refused(fix, e, source, options, code, *words):
 @suite.case("a bf16 server is not given FP8, and nobody is paused")
 def bf16_server(fix):
     with Embedded("--model", fix.path("base")) as e:
-        refused(fix, e, "base", FP8, 5, "does not keep its weights in FP8")
+        refused(fix, e, "base", FP8, 5, "does not keep quantized weights")
 
 
 @suite.case("powers of two as scales only for who says so")

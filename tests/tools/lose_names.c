@@ -2,7 +2,8 @@
 /* lose_names.c - for LD_PRELOAD: DNS fails from some time on.
  *
  * The host server.test is 127.0.0.1 until the file $LOST_NAMES exists. Then the name is not
- * found, and time(2) returns an hour more, so that cached addresses are too old. */
+ * found, and time(2) returns an hour more, so that cached addresses are too old. The name server
+ * of silent.test never answers. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <netdb.h>
@@ -27,6 +28,9 @@ int getaddrinfo(const char *node, const char *service, const struct addrinfo *hi
 		real = (__typeof__(&getaddrinfo))dlsym(RTLD_NEXT, "getaddrinfo");
 	if (node && strcmp(node, "server.test") == 0)
 		return are_lost() ? EAI_AGAIN : real("127.0.0.1", service, hints, out);
+	if (node && strcmp(node, "silent.test") == 0 && !(hints->ai_flags & AI_NUMERICHOST))
+		for (;;)
+			pause();
 	return real(node, service, hints, out);
 }
 

@@ -55,7 +55,7 @@ static void open_model(const char *config, unsigned with_tp, unsigned with_ep)
 	write_config(config);
 	tp = with_tp;
 	ep = with_ep;
-	if (ws_serve_model_open(".", tp, ep, NULL, NULL, true, &model, &err))
+	if (ws_serve_model_open(".", 0, tp, ep, NULL, NULL, true, &model, &err))
 		fail_msg("%s", err.msg);
 }
 

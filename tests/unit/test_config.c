@@ -8,6 +8,8 @@
 #include "scratch.h"
 #include "test.h"
 
+#include "skip_rules.h"
+
 static struct ws_config *parse(const char *text)
 {
 	struct ws_config *c = NULL;
@@ -165,6 +167,12 @@ TEST(a_quantization_is_read)
 	assert_int_equal(q->n_skip, 1);
 	assert_string_equal(q->skip[0], "lm_head");
 	ws_config_free(c);
+	c = parse("{\"quantization_config\":{\"bits\":4,\"group_size\":128}}");
+	assert_string_equal(ws_config_quant(c)->method, "unnamed");
+	ws_config_free(c);
+	c = parse("{\"quantization_config\":{\"quant_algo\":\"W4A8_AWQ\"}}");
+	assert_string_equal(ws_config_quant(c)->method, "modelopt");
+	ws_config_free(c);
 	c = parse("{\"quantization_config\":{\"quant_method\":\"compressed-tensors\","
 	          "\"ignore\":[\"re:.*gate$\",\"lm_head\"]}}");
 	q = ws_config_quant(c);
@@ -208,6 +216,50 @@ TEST(entries_stand_for_segments)
 		if (ws_quant_skips(&q, cases[i].module) != cases[i].skips)
 			fail_msg("\"%s\" and \"%s\"", cases[i].entry, cases[i].module);
 	}
+}
+
+TEST(lists_are_matched_as_real_servers_match_them)
+{
+	for (size_t i = 0; i < sizeof skip_rules / sizeof skip_rules[0]; i++) {
+		struct ws_quant q = { .skip = skip_rules[i].entries, .rules = skip_rules[i].rule,
+			              .ignored_layers = true };
+		while (q.n_skip < 3 && q.skip[q.n_skip])
+			q.n_skip++;
+		for (size_t k = 0; k < sizeof skip_modules / sizeof skip_modules[0]; k++) {
+			const char answer = skip_rules[i].answers[k];
+			if (answer != '-' &&
+			    ws_quant_skips(&q, skip_modules[k]) != (answer == '1'))
+				fail_msg("rule %u: %s: %s: the server says %c", skip_rules[i].rule,
+				         q.n_skip ? q.skip[0] : "(empty)", skip_modules[k], answer);
+		}
+	}
+}
+
+TEST(a_release_has_the_rule_that_was_read_from_it)
+{
+	static const struct {
+		bool vllm;
+		const char *version;
+		unsigned rules;
+	} cases[] = {
+		{ true, "0.32.0", WS_SKIP_VLLM },
+		{ true, "", WS_SKIP_VLLM },
+		{ false, "0.4.10.post2", WS_SKIP_SGLANG_NAME },
+		{ false, "0.5.6+wsync.1", WS_SKIP_SGLANG_NAME },
+		{ false, "0.5.8", WS_SKIP_SGLANG_NAME | WS_SKIP_SGLANG_PART },
+		{ false, "0.5.9", WS_SKIP_SGLANG_PART },
+		{ false, "0.5.10.post1", WS_SKIP_SGLANG_PART | WS_SKIP_SGLANG_SHARD },
+		{ false, "0.5.11", WS_SKIP_SGLANG_PATH },
+		{ false, "0.5.23", WS_SKIP_SGLANG_PATH },
+		{ false, "", WS_SKIP_SGLANG_PART | WS_SKIP_SGLANG_SHARD | WS_SKIP_SGLANG_PATH },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+		assert_int_equal(ws_quant_rules(cases[i].vllm, cases[i].version), cases[i].rules);
+	static const char *const entry[] = { "self_attn.qkv_proj" };
+	const struct ws_quant q = { .skip = entry, .n_skip = 1,
+		                    .rules = WS_SKIP_SGLANG_PART | WS_SKIP_SGLANG_SHARD };
+	assert_false(ws_quant_agrees(&q, "model.layers.0.self_attn.q_proj"));
+	assert_true(ws_quant_agrees(&q, "model.layers.0.self_attn.o_proj"));
 }
 
 SCRATCH_TEST(a_directory_stands_for_its_config)

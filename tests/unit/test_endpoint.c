@@ -2,7 +2,7 @@
 /* The client of endpoints: answers of every shape, calls to several servers. */
 #include "endpoint_call.h"
 #include "endpoint_weights.h"
-#include "instance.h"
+#include "identity.h"
 #include "test.h"
 #include "tiny_http.h"
 #include "wsync/tool/listing.h"
@@ -231,12 +231,19 @@ TEST(server_info_with_odd_values_keeps_its_defaults)
 	ws_json_free(root);
 }
 
-static uint64_t instance_of(const char *text)
+static struct ws_identity identity_of(const char *text, int64_t date)
 {
 	struct ws_json *root = parse(text);
-	const uint64_t n = ws_instance_of(root);
+	struct ws_identity id;
+	ws_identity_read(root, date, &id);
 	ws_json_free(root);
-	return n;
+	return id;
+}
+
+static uint64_t instance_of(const char *text)
+{
+	const struct ws_identity id = identity_of(text, 0);
+	return ws_identity_number(&id);
 }
 
 TEST(a_restart_and_another_server_have_another_instance)
@@ -266,6 +273,71 @@ TEST(a_restart_and_another_server_have_another_instance)
 	};
 	for (size_t i = 0; i < sizeof silent / sizeof *silent; i++)
 		assert_true(instance_of(silent[i]) == 0);
+}
+
+/* One API process of a vLLM: its rank, how many there are, and its id. */
+static struct ws_identity process(unsigned rank, unsigned all, const char *id, int64_t date)
+{
+	char text[256];
+	snprintf(text, sizeof text,
+	         "{\"vllm_config\":{\"instance_id\":\"%s\",\"parallel_config\":"
+	         "{\"_api_process_rank\":%u,\"_api_process_count\":%u}}}", id, rank, all);
+	return identity_of(text, date);
+}
+
+#define ID_0 "1795831200000000000" /* its clock at the start, in ns */
+#define ID_1 "1795831200500000000"
+enum { LOOKED = 1795831260 };      /* a minute later */
+
+TEST(processes_of_one_server_are_not_taken_for_others)
+{
+	static const struct {
+		unsigned rank, all;
+		const char *id;
+		enum ws_identity_match match;
+	} cases[] = {
+		{ 0, 2, ID_0, WS_IDENTITY_SAME },
+		{ 1, 2, ID_1, WS_IDENTITY_SAME },  /* not seen before, and began before */
+		{ 1, 2, ID_1, WS_IDENTITY_SAME },
+		{ 1, 2, ID_0, WS_IDENTITY_OTHER }, /* another process of rank 1 */
+		{ 0, 2, ID_1, WS_IDENTITY_OTHER },
+		{ 0, 1, ID_0, WS_IDENTITY_OTHER }, /* started with other arguments */
+	};
+	struct ws_identity known = process(0, 2, ID_0, LOOKED);
+	assert_int_equal(known.strength, WS_IDENTITY_SURE);
+	assert_true(ws_identity_number(&known) == 0); /* another process answers next */
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		const struct ws_identity now =
+			process(cases[i].rank, cases[i].all, cases[i].id, LOOKED + 5);
+		assert_int_equal(ws_identity_compare(&known, &now), cases[i].match);
+	}
+	/* Restarted, and its first answer came from a rank that was not seen before. */
+	known = process(0, 2, ID_0, LOOKED);
+	const struct ws_identity later = process(1, 2, "1795831300000000000", LOOKED + 60);
+	assert_int_equal(ws_identity_compare(&known, &later), WS_IDENTITY_OTHER);
+	const struct ws_identity silent = identity_of("{}", 0), none = identity_of("{}", 0);
+	assert_int_equal(ws_identity_compare(&known, &silent), WS_IDENTITY_UNTOLD);
+	known = none;
+	assert_int_equal(ws_identity_compare(&known, &later), WS_IDENTITY_UNTOLD);
+}
+
+TEST(an_identity_is_as_strong_as_what_the_server_reports)
+{
+	static const struct {
+		const char *text;
+		enum ws_identity_strength strength;
+	} cases[] = {
+		{ "{\"random_seed\":1,\"startup_time\":{\"e2e\":2.5}}", WS_IDENTITY_SURE },
+		{ "{\"random_seed\":1}", WS_IDENTITY_WEAK },
+		{ "{\"random_seed\":1,\"startup_time\":null}", WS_IDENTITY_WEAK },
+		{ "{\"host\":\"a\",\"port\":1}", WS_IDENTITY_NONE },
+		{ "{\"vllm_config\":{\"instance_id\":\"8f3a1\"}}", WS_IDENTITY_SURE },
+		{ "{\"vllm_config\":{\"instance_id\":\"\"},\"random_seed\":1}", WS_IDENTITY_NONE },
+		{ "{\"vllm_config\":{\"instance_id\":\"1\",\"parallel_config\":"
+		  "{\"_api_process_rank\":-1}}}", WS_IDENTITY_NONE },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		assert_int_equal(identity_of(cases[i].text, 0).strength, cases[i].strength);
 }
 
 TEST(malformed_lists_are_refused)
@@ -645,6 +717,96 @@ static int list_one(const char *prefix, struct ws_weight_list *list, struct ws_e
 	return ws_endpoint_list_all(call_to(1), prefix, 1, list, &one, err);
 }
 
+static const char *refuse_key(struct tiny *t, const char *method, const char *path,
+                              const char *body, int *status)
+{
+	(void)t, (void)method, (void)path, (void)body;
+	*status = 401;
+	return "{\"error\":\"Unauthorized\"}";
+}
+
+/* Sends the path to engine 0, which refuses it, and checks which key it had. */
+static void check_key(struct ws_http *two, const char *method, const char *path, const char *key)
+{
+	struct ws_endpoint_call call = { 0 };
+	struct ws_err err = WS_ERR_INIT;
+	char header[80];
+	snprintf(header, sizeof header, "Authorization: Bearer %s\r\n", key);
+	assert_int_equal(ws_endpoint_prepare(&call, base[0], method, path, NULL, soon(), &err), 0);
+	assert_int_equal(ws_endpoint_run(two, &call, 1, NULL, &err), 0);
+	if (!strstr(engines[0].last_head, header))
+		fail_msg("%s: not the %s", path, key);
+	assert_int_equal(ws_endpoint_reply(&call, NULL, NULL, 0, &err), -1);
+	assert_int_equal(!!strstr(err.hint, "leave out {admin_api_key}"), !strcmp(key, "admin"));
+	ws_endpoint_call_free(&call);
+}
+
+CALL(only_the_routes_that_sglang_marks_get_the_admin_key)
+{
+	static const char *const marked[] = {
+		"/pause_generation", "/continue_generation", "/flush_cache?timeout=3",
+		"/init_weights_update_group", "/destroy_weights_update_group",
+		"/update_weights_from_distributed", "/update_weights_from_tensor",
+		"/update_weights_from_disk", "/update_weights_from_ipc", "/begin_weight_update",
+		"/end_weight_update", "/update_weight_version", "/get_weights_by_name",
+		"/weights_checker", "/release_memory_occupation", "/resume_memory_occupation",
+		"/hicache/storage-backend/clear", "/abort_request", "/dumper/configure",
+	};
+	static const char *const others[] = {
+		"/model_info", "/server_info", "/health", "/v1/models", "/generate", "/encode",
+		"/get_loads", "/openapi.json", "/ping", "/", "/wsync/checksums", "/dumper",
+		"/collective_rpc", "/init_weight_transfer_engine", "/start_weight_update",
+		"/update_weights", "/finish_weight_update", "/pause?mode=abort", "/resume",
+		"/reset_prefix_cache", "/sleep?level=1", "/wake_up", "/weight_checker",
+		"/shutdown_weight_transfer_engine", "/is_paused", "/pause_generation_x",
+		"/receive_weights", "/prepare_weights_update", "/post_process_weights",
+	};
+	struct ws_http *two = NULL;
+	struct ws_err err;
+	engines[0].route = refuse_key;
+	assert_int_equal(ws_client_open(&(struct ws_client_opts){ .api_key = "user\nadmin" }, &two,
+	                                &err),
+	                 0);
+	for (size_t i = 0; i < sizeof marked / sizeof *marked; i++)
+		check_key(two, "POST", marked[i], "admin");
+	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+		check_key(two, i % 2 ? "POST" : "GET", others[i], "user");
+	ws_client_close(two);
+	assert_int_equal(ws_client_open(&(struct ws_client_opts){ .api_key = "user" }, &two, &err),
+	                 0);
+	check_key(two, "POST", "/pause_generation", "user");
+	ws_client_close(two);
+}
+
+/* vLLM has this path of SGLang's too. */
+CALL(vllm_never_gets_the_admin_key)
+{
+	struct ws_endpoint_info info = { .lineage = WS_LINEAGE_VLLM_33 };
+	const struct ws_endpoint_info *infos[1] = { &info };
+	struct ws_endpoint_answer a[1];
+	struct ws_http *two = NULL;
+	struct ws_err err;
+	assert_int_equal(ws_client_open(&(struct ws_client_opts){ .api_key = "user\nadmin" }, &two,
+	                                &err),
+	                 0);
+	const struct ws_call to = { .http = two, .urls = urls, .n = 1, .until = soon(),
+		                    .infos = infos };
+	ws_endpoint_set_version(&to, "8", a, &err);
+	assert_non_null(strstr(engines[0].last_head, "Authorization: Bearer user\r\n"));
+	info.lineage = WS_LINEAGE_UNKNOWN;
+	ws_endpoint_set_version(&to, "8", a, &err);
+	assert_non_null(strstr(engines[0].last_head, "Authorization: Bearer admin\r\n"));
+	/* Of a server that was not detected, only a 401 shows that it wants the key. */
+	const struct ws_call unknown = { .http = two, .urls = urls, .n = 1, .until = soon() };
+	ws_endpoint_set_version(&unknown, "8", a, &err);
+	assert_non_null(strstr(engines[0].last_head, "Authorization: Bearer user\r\n"));
+	engines[0].route = refuse_key;
+	assert_int_equal(ws_endpoint_set_version(&unknown, "8", a, &err), -1);
+	assert_non_null(strstr(engines[0].last_head, "Authorization: Bearer admin\r\n"));
+	assert_non_null(strstr(err.hint, "leave out {admin_api_key}"));
+	ws_client_close(two);
+}
+
 CALL(a_list_is_asked_by_post_where_get_is_not_taken)
 {
 	struct ws_weight_list list;
@@ -722,13 +884,39 @@ CALL(a_cancelled_call_ends)
 	assert_int_equal(err.code, WS_ECANCELLED);
 }
 
+TEST(a_version_that_no_server_could_report_is_refused)
+{
+	char text[WS_VERSION_MAX + 2];
+	struct ws_err err = WS_ERR_INIT;
+	(void)state;
+	memset(text, '7', sizeof text);
+	text[WS_VERSION_MAX + 1] = 0;
+	assert_fails(ws_endpoint_check_version(text, &err), &err, WS_EUSAGE,
+	             "it is longer than 127 bytes");
+	text[WS_VERSION_MAX] = 0;
+	assert_int_equal(ws_endpoint_check_version(text, &err), 0);
+	struct ws_endpoint_info info;
+	assert_true(WS_VERSION_MAX < sizeof info.weight_version);
+	assert_fails(ws_endpoint_check_version("caf\xe9", &err), &err, WS_EUSAGE,
+	             "{weight_version} 'caf?': it is not UTF-8");
+	assert_int_equal(ws_endpoint_check_version("caf\xc3\xa9", &err), 0);
+}
+
 TEST(versions_that_are_integers_have_an_order)
 {
 	static const struct { const char *version, *than; bool older; } rows[] = {
 		{ "1", "57", true }, { "57", "1", false }, { "57", "57", false },
 		{ "9", "10", true }, { "007", "7", false }, { "007", "8", true },
 		{ "0", "000", false }, { "step-1", "2", false }, { "1", "default", false },
-		{ "", "2", false }, { "1", "", false }, { "-1", "2", false }, { "1.0", "2", false },
+		{ "", "2", false }, { "1", "", false }, { "-1", "2", true }, { "1.0", "2", false },
+		{ "-1", "-2", false }, { "-2", "-1", true }, { "-10", "-9", true },
+		{ "2", "-1", false },  { "-0", "0", false }, { "0", "-0", false },
+		{ "+9", "10", true },  { "8", "+9", true },  { " 9", "10", true },
+		{ "9 ", " +010 ", true }, { "09", "9", false }, { "9", "09", false },
+		{ "+-9", "10", false }, { "+ 9", "10", false }, { "-", "10", false },
+		{ "9 1", "10", false }, { " ", "10", false }, { "\xd9\xa3", "10", false },
+		{ "0x9", "10", false }, { "9e0", "10", false }, { "1_0", "99", false },
+		{ "-99999999999999999999", "-99999999999999999998", true },
 		{ "99999999999999999999", "100000000000000000000", true },
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

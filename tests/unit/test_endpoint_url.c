@@ -13,6 +13,14 @@ TEST(addresses_have_one_form)
 		{ "http://10.0.0.1:080", "http://10.0.0.1:80" },
 		{ "[::1]:30000", "http://[::1]:30000" },
 		{ "http://[FE80::1]/", "http://[fe80::1]" },
+		{ "127.0.0.1.", "http://127.0.0.1" },
+		{ "https://10.0.0.1.:30000/a/", "https://10.0.0.1:30000/a" },
+		{ "127.1.:1", "http://127.1:1" },
+		{ "http://0x7F000001.:1", "http://0x7f000001:1" },
+		{ "2130706433.", "http://2130706433" },
+		{ "localhost.:1", "http://localhost.:1" },
+		{ "gpu7.example.com.", "http://gpu7.example.com." },
+		{ "10.0.0.1.nip.io.:1", "http://10.0.0.1.nip.io.:1" },
 		{ "http://gw/Engine/3/", "http://gw/Engine/3" },
 		{ "http://gw:1/a%20b", "http://gw:1/a%20b" },
 	};
@@ -24,6 +32,33 @@ TEST(addresses_have_one_form)
 		assert_string_equal(url, good[i].url);
 		assert_int_equal(ws_endpoint_normalize(url, again, sizeof again, &err), 0);
 		assert_string_equal(again, url);
+	}
+}
+
+TEST(what_may_be_secret_is_not_quoted)
+{
+	static const struct { const char *text, *shown; } cases[] = {
+		{ "http://user:SECRET@gpu7:1", "'http://***@gpu7:1'" },
+		{ "https://SECRET@gpu7", "'https://***@gpu7'" },
+		{ "user:SECRET@gpu7:1", "'***@gpu7:1'" },
+		{ "http://user:SE@CRET@gpu7:1", "'http://***@gpu7:1'" },
+		{ "http://user:SE/CRET@gpu7:1", "'http://***@gpu7:1'" },
+		{ "http://us er:SECRET@gpu7:1", "'http://***@gpu7:1'" },
+		{ "ftp://user:SECRET@gpu7:1", "'ftp://***@gpu7:1'" },
+		{ "http://user:SECRET%40gpu7:1", "'http://***%40gpu7:1'" },
+		{ "http://user:SE?CRET@gpu7:1", "'http://***'" },
+		{ "http://gpu7:1/?mail=a@b&key=SECRET", "'http://***'" },
+		{ "http://gpu7:1/?key=SECRET", "'http://gpu7:1/***'" },
+		{ "http://gpu7:1/#SECRET", "'http://gpu7:1/***'" },
+		{ "gpu7:1?key=SECRET", "'gpu7:1***'" },
+		{ "http://gpu 7:1", "'http://gpu 7:1'" },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		char url[WS_URL_MAX];
+		struct ws_err err = WS_ERR_INIT;
+		assert_int_equal(ws_endpoint_normalize(cases[i].text, url, sizeof url, &err), -1);
+		if (!strstr(err.msg, cases[i].shown) || strstr(err.msg, "SECRET"))
+			fail_msg("'%s': %s", cases[i].text, err.msg);
 	}
 }
 
@@ -50,6 +85,13 @@ TEST(what_is_no_address_is_refused_with_a_reason)
 		{ "2001:db8::1", "in brackets" },
 		{ "[::1", "not closed" },
 		{ "[::1]30000", "other than a port" },
+		{ "[::1].", "other than a port" },
+		{ "[::1].:1", "other than a port" },
+		{ "[::1.]:1", "no IPv6 address" },
+		{ "127.0.0.1..", "empty label" },
+		{ "gpu7..example.com", "empty label" },
+		{ ".", "empty label" },
+		{ ".gpu7:1", "empty label" },
 		{ "[gpu7]:1", "no IPv6 address" },
 		{ "[]:1", "no host" },
 		{ "gpu%37:1", "no host name has" },
@@ -102,6 +144,8 @@ TEST(two_urls_of_one_endpoint_are_the_same)
 		{ "https://gpu7", "http://gpu7:443", true },
 		{ "http://[::ffff:10.0.0.1]:1", "http://10.1:1", true },
 		{ "http://gpu7:1/engine/3", "http://gpu7:1/engine/3", true },
+		{ "http://localhost.:1", "http://127.0.0.1.:1", true },
+		{ "http://10.0.0.1.:1", "http://10.0.0.1:1", true },
 		{ "http://127.0.0.1:1", "http://127.0.0.2:1", false },
 		{ "http://localhost:1", "http://127.0.0.2:1", false },
 		{ "http://127.0.0.1:1", "http://127.0.0.1:2", false },
@@ -116,6 +160,25 @@ TEST(two_urls_of_one_endpoint_are_the_same)
 		if (ws_endpoint_same(cases[i].a, cases[i].b) != cases[i].same ||
 		    ws_endpoint_same(cases[i].b, cases[i].a) != cases[i].same)
 			fail_msg("%s and %s", cases[i].a, cases[i].b);
+}
+
+TEST(the_first_url_that_repeats_another_is_found)
+{
+	static const char *const urls[] = {
+		"http://a:1",        "http://b:1", "http://a:2",         "http://127.0.0.1:3",
+		"https://c",         "http://c",   "http://a:1/x",       "http://[::1]:3/x/y",
+		"http://127.1:3/x/y", "http://a:1/x/",
+	};
+	struct ws_err err = WS_ERR_INIT;
+	size_t first, again;
+	(void)state;
+	assert_int_equal(ws_endpoint_find_twice(urls, 0, &first, &again, &err), 0);
+	assert_int_equal(ws_endpoint_find_twice(urls, 8, &first, &again, &err), 0);
+	assert_int_equal(again, 8);
+	assert_fails_with(ws_endpoint_find_twice(urls, 10, &first, &again, &err), &err, WS_EUSAGE,
+	                  "endpoint http://127.1:3/x/y: given twice, also as http://[::1]:3/x/y");
+	assert_int_equal(first, 7);
+	assert_int_equal(again, 8);
 }
 
 RUN_TESTS(NULL, NULL)

@@ -182,19 +182,22 @@ SCRATCH_TEST(missing_directories_are_made_for_us_alone)
 SCRATCH_TEST(a_lock_is_waited_for_until_the_deadline)
 {
 	struct ws_err err = WS_ERR_INIT;
-	const int held = ws_file_lock("lock", ws_deadline_in(WS_NS_PER_S), NULL, NULL);
+	const int held = ws_file_lock("lock", WS_FILE_OWN, ws_deadline_in(WS_NS_PER_S), NULL, NULL);
 	assert_true(held >= 0);
 	const int64_t start = ws_now_ns();
-	assert_int_equal(ws_file_lock("lock", ws_deadline_in(50 * WS_NS_PER_MS), NULL, &err), -1);
+	assert_int_equal(ws_file_lock("lock", WS_FILE_OWN, ws_deadline_in(50 * WS_NS_PER_MS), NULL,
+	                              &err),
+	                 -1);
 	assert_int_equal(err.code, WS_ETIMEOUT);
 	assert_true(ws_now_ns() - start >= 50 * WS_NS_PER_MS);
 	struct ws_cancel cancel = WS_CANCEL_INIT;
 	assert_int_equal(ws_cancel_init(&cancel, NULL), 0);
 	ws_cancel_set(&cancel);
-	assert_fails(ws_file_lock("lock", WS_FOREVER, &cancel, &err), &err, WS_ECANCELLED, "");
+	assert_fails(ws_file_lock("lock", WS_FILE_OWN, WS_FOREVER, &cancel, &err), &err,
+	             WS_ECANCELLED, "");
 	ws_cancel_fini(&cancel);
 	ws_file_unlock(held);
-	const int again = ws_file_lock("lock", ws_deadline_in(0), NULL, NULL);
+	const int again = ws_file_lock("lock", WS_FILE_OWN, ws_deadline_in(0), NULL, NULL);
 	assert_true(again >= 0);
 	ws_file_unlock(again);
 }

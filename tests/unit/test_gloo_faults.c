@@ -6,6 +6,7 @@
  * byte. */
 #include "gloo_world.h"
 
+#include "gloo_out.h"
 #include "gloo_wire.h"
 #include "sock.h"
 
@@ -27,7 +28,7 @@ static struct puppet publish(struct world *w, unsigned rank, enum place place, b
 	struct ws_gloo_address a;
 	uint16_t port;
 	char key[64];
-	p.listener = ws_sock_listen(places[place], 0, &port, NULL);
+	p.listener = ws_sock_listen(places[place], 0, 0, NULL, &port, NULL);
 	assert_true(p.listener >= 0);
 	assert_int_equal(ws_gloo_address_make(places[place], port, &a, NULL), 0);
 	struct ws_buf card;
@@ -677,6 +678,54 @@ TEST(a_file_that_shrank)
 		assert_says(part(&w, 0, &p), WS_EINPUT, "the file shrank while it was sent");
 		close(fd);
 	}
+}
+
+/* One item that takes longer to send than a turn may last, as on a machine under load. */
+enum { SLOW_ITEM = 64 << 10 };
+
+static uint64_t slow_length(const struct ws_gloo_source *s, size_t item)
+{
+	(void)s, (void)item;
+	return SLOW_ITEM;
+}
+
+static void slow_peek(struct ws_gloo_source *s, const struct ws_gloo_out *o,
+                      struct ws_gloo_piece *piece)
+{
+	static const char bytes[SLOW_ITEM];
+	(void)s;
+	*piece = (struct ws_gloo_piece){ .fd = -1, .bytes = bytes + o->at, .n = SLOW_ITEM - o->at };
+}
+
+static void slow_took(struct ws_gloo_source *s, struct ws_gloo_out *o, size_t n)
+{
+	(void)s, (void)o, (void)n;
+	usleep(150 * 1000);
+}
+
+TEST(a_receiver_may_close_as_soon_as_it_has_the_last_byte)
+{
+	const struct ws_gloo_opts opts = { .rank = 0, .size = 2, .layout = WS_GLOO_G2B };
+	const uint64_t asked = SLOW_ITEM;
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_gloo *g = ws_gloo_new(&opts, &err);
+	int fd[2];
+	assert_non_null(g);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd), 0);
+	struct ws_gloo_peer *p = &g->peers[1];
+	struct ws_gloo_source s = { .n_items = 1, .plain = true, .length = slow_length,
+	                            .peek = slow_peek, .took = slow_took };
+	struct ws_gloo_out o = { .peer = p };
+	p->fd = fd[0];
+	ws_buf_add(&p->asked, &asked, sizeof asked);
+	for (int i = 0; i < 10 && o.sent < SLOW_ITEM; i++, p->full = false)
+		assert_ok(ws_gloo_out_pump(g, &o, &s, &err), &err);
+	assert_int_equal(o.sent, SLOW_ITEM);
+	close(fd[1]);
+	ws_gloo_lose(g, p, "closed its connection");
+	assert_true(ws_gloo_out_done(&o, &s));
+	assert_ok(ws_gloo_out_check(&o, &s, &err), &err);
+	ws_gloo_close(g);
 }
 
 RUN_TESTS(NULL, NULL)

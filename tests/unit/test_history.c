@@ -50,6 +50,49 @@ TEST(the_last_push_to_each_endpoint_is_found)
 	ws_history_free(&h);
 }
 
+/* A link must lead no line elsewhere, and nobody else tells what was pushed. */
+TEST(a_history_has_no_passwords)
+{
+	struct ws_history_endpoint e = { .url = "http://a:1", .coverage = -1,
+		                         .message = "no s3://u:SE CRET@b/x" };
+	const struct ws_history_push p = { .source = "http://u:SECRET@h/ckpt", .verify = "hash",
+		                           .weight_version = "u:SECRET@h", .code = "reach",
+		                           .message = "GET http://u:SE(CRET@h", .endpoints = &e,
+		                           .n_endpoints = 1 };
+	const struct ws_history_endpoint *part;
+	struct ws_history h;
+	(void)state;
+	ws_history_add("state", &p);
+	const struct ws_history_push *found = last("state", "http://a:1", &h, &part);
+	assert_non_null(found);
+	assert_string_equal(found->source, "http://***@h/ckpt");
+	assert_string_equal(found->weight_version, "u:***@h");
+	assert_string_equal(found->message, "GET http://***@h");
+	assert_string_equal(part->message, "no s3://***@b/x");
+	ws_history_free(&h);
+}
+
+TEST(a_history_of_others_is_neither_written_nor_read)
+{
+	struct ws_history h;
+	const struct ws_history_endpoint *part;
+	(void)state;
+	add("others", "1", "http://a:1", -1);
+	assert_int_equal(rename("others/history.jsonl", "elsewhere"), 0);
+	assert_int_equal(symlink("../elsewhere", "others/history.jsonl"), 0);
+	assert_null(last("others", "http://a:1", &h, &part));
+	ws_history_free(&h);
+	add("others", "2", "http://z:1", -1);
+	assert_int_equal(unlink("others/history.jsonl"), 0);
+	assert_int_equal(rename("elsewhere", "others/history.jsonl"), 0);
+	assert_null(last("others", "http://z:1", &h, &part));
+	assert_non_null(ws_history_last(&h, "http://a:1", &part));
+	ws_history_free(&h);
+	assert_int_equal(chmod("others/history.jsonl", 0666), 0);
+	assert_null(last("others", "http://a:1", &h, &part));
+	ws_history_free(&h);
+}
+
 TEST(lines_that_are_no_push_are_skipped)
 {
 	struct ws_history h;

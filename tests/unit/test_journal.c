@@ -52,7 +52,7 @@ static struct ws_journal *begin(void)
 		                                        UINT64_C(0xfedcba9876543210),
 		                                        true,
 		                                        WS_MEMORY_KV_CACHE | WS_MEMORY_CUDA_GRAPH,
-		                                        false };
+		                                        false, false };
 	r->endpoints[1].paused = true;
 	return l;
 }
@@ -290,18 +290,25 @@ static unsigned asleep_now(void)
 	return asleep;
 }
 
+static void note_memory(const char *url, unsigned memory, bool released)
+{
+	const struct ws_deed deed = { .what = released ? WS_DEED_SLEPT : WS_DEED_WOKEN,
+		                      .memory = memory };
+	ws_journal_note_deed("state", url, NULL, &deed, NULL);
+}
+
 SCRATCH_TEST(memory_that_others_release_or_take_back_is_noted)
 {
 	struct ws_journal *l = begin();
-	/* no record: nothing to note */
-	ws_journal_note_memory("state", URLS[0], WS_MEMORY_ALL, true);
+	/* no record: nothing to correct */
+	note_memory(URLS[0], WS_MEMORY_ALL, false);
 	assert_int_equal(ws_journal_save(l, NULL), 0);
-	ws_journal_note_memory("state", URLS[0], WS_MEMORY_KV_CACHE, false);
+	note_memory(URLS[0], WS_MEMORY_KV_CACHE, false);
 	assert_int_equal(asleep_now(), WS_MEMORY_CUDA_GRAPH);
-	ws_journal_note_memory("state", URLS[0], WS_MEMORY_WEIGHTS, true);
+	note_memory(URLS[0], WS_MEMORY_WEIGHTS, true);
 	assert_int_equal(asleep_now(), WS_MEMORY_CUDA_GRAPH | WS_MEMORY_WEIGHTS);
 	/* another endpoint */
-	ws_journal_note_memory("state", "http://gpu9:1", WS_MEMORY_ALL, false);
+	note_memory("http://gpu9:1", WS_MEMORY_ALL, false);
 	assert_int_equal(asleep_now(), WS_MEMORY_CUDA_GRAPH | WS_MEMORY_WEIGHTS);
 	ws_journal_reread(l);
 	assert_int_equal(ws_journal_record(l)->endpoints[0].asleep,
@@ -322,9 +329,9 @@ SCRATCH_TEST(another_loopback_address_is_another_endpoint)
 	e->grouped = false;
 	e->open_update = WS_UPDATE_NONE;
 	assert_int_equal(ws_journal_save(l, NULL), 0);
-	ws_journal_note_memory("state", *other, WS_MEMORY_WEIGHTS, true);
+	note_memory(*other, WS_MEMORY_WEIGHTS, false);
 	assert_int_equal(asleep_now(), WS_MEMORY_KV_CACHE | WS_MEMORY_CUDA_GRAPH);
-	ws_journal_note_memory("state", *address, WS_MEMORY_WEIGHTS, true);
+	note_memory(*address, WS_MEMORY_WEIGHTS, true);
 	assert_int_equal(asleep_now(), WS_MEMORY_ALL);
 	settle("", other, 1, &ALL);
 	assert_int_equal(ws_journal_forget(only(&list), other, 1, NULL), 0);
@@ -344,11 +351,63 @@ SCRATCH_TEST(woken_weights_are_none_until_a_push_brings_them)
 	ws_journal_record(l)->endpoints[0].state = WS_UNTOUCHED;
 	ws_journal_record(l)->endpoints[0].asleep = WS_MEMORY_WEIGHTS;
 	assert_int_equal(ws_journal_save(l, NULL), 0);
-	ws_journal_note_memory("state", URLS[0], WS_MEMORY_WEIGHTS, false);
+	note_memory(URLS[0], WS_MEMORY_WEIGHTS, false);
 	assert_int_equal(only(&list)->record.endpoints[0].state, WS_PARTIAL);
 	ws_journal_list_free(&list);
 	assert_int_equal(asleep_now(), 0);
 	ws_journal_abandon(l);
+}
+
+/* A pause, and memory that the server does not report itself, make a record, and one only. */
+SCRATCH_TEST(what_is_done_by_hand_is_recorded)
+{
+	static const char url[] = "http://gpu1:1";
+	const struct ws_endpoint_info info = { .instance = 7, .info_path = "/server_info",
+		                               .identity = { .strength = WS_IDENTITY_SURE } };
+	struct ws_deed deed = { .what = WS_DEED_SLEPT, .memory = WS_MEMORY_ALL, .told = true };
+	struct ws_journal_list list;
+	ws_journal_note_deed("state", url, &info, &deed, NULL);
+	assert_int_equal(count_files(), 0);
+	deed.what = WS_DEED_PAUSED;
+	ws_journal_note_deed("state", url, &info, &deed, NULL);
+	ws_journal_note_deed("state", "http://other-name:1", &info, &deed, NULL);
+	assert_int_equal(count_files(), 1);
+	deed = (struct ws_deed){ .what = WS_DEED_SLEPT, .memory = WS_MEMORY_WEIGHTS };
+	ws_journal_note_deed("state", url, &info, &deed, NULL);
+	const struct ws_journal_record *r = &only(&list)->record;
+	assert_true(r->by_hand && r->ended && r->endpoints[0].paused);
+	assert_true(r->endpoints[0].instance == 7 && r->endpoints[0].sure);
+	assert_int_equal(r->endpoints[0].asleep, WS_MEMORY_WEIGHTS);
+	assert_int_equal(r->endpoints[0].state, WS_COMMITTED);
+	ws_journal_list_free(&list);
+	deed = (struct ws_deed){ .what = WS_DEED_WOKEN, .memory = WS_MEMORY_ALL, .kept = true };
+	ws_journal_note_deed("state", url, &info, &deed, NULL);
+	deed.what = WS_DEED_RESUMED;
+	ws_journal_note_deed("state", url, &info, &deed, NULL);
+	assert_int_equal(count_files(), 0);
+}
+
+/* Weights that came back without values are no weights until a whole push, or --force. */
+SCRATCH_TEST(weights_that_were_woken_by_hand_wait_for_a_whole_push)
+{
+	static const char *const url[] = { "http://gpu1:1" };
+	const struct ws_deed slept = { .what = WS_DEED_SLEPT, .memory = WS_MEMORY_ALL },
+			     woken = { .what = WS_DEED_WOKEN, .memory = WS_MEMORY_ALL };
+	struct ws_journal_sent sent = { .digest = 1, .ok = true, .pauses = true };
+	struct ws_journal_list list;
+	ws_journal_note_deed("state", url[0], NULL, &slept, NULL);
+	ws_journal_note_deed("state", url[0], NULL, &woken, NULL);
+	assert_int_equal(only(&list)->record.endpoints[0].state, WS_PARTIAL);
+	ws_journal_list_free(&list);
+	settle("", url, 1, &sent); /* a part */
+	assert_int_equal(count_files(), 1);
+	sent.whole = true;
+	sent.ok = false;
+	settle("", url, 1, &sent);
+	assert_int_equal(count_files(), 1);
+	sent.ok = true;
+	settle("", url, 1, &sent);
+	assert_int_equal(count_files(), 0);
 }
 
 SCRATCH_TEST(only_caches_that_a_push_left_released_are_owed)
@@ -619,7 +678,7 @@ SCRATCH_TEST(what_others_can_write_is_not_believed)
 	assert_int_equal(rename(path, "elsewhere.json"), 0);
 	assert_int_equal(symlink("../../elsewhere.json", path), 0);
 	e = only(&list);
-	assert_non_null(strstr(e->err.msg, "not a plain file"));
+	assert_non_null(strstr(e->err.msg, "is a symbolic link"));
 	ws_journal_list_free(&list);
 	assert_int_equal(chmod("state/pushes", 0777), 0);
 	assert_fails(ws_journal_list("state", &list, &err), &err, WS_EINPUT, "");
@@ -632,18 +691,32 @@ SCRATCH_TEST(what_others_can_write_is_not_believed)
 SCRATCH_TEST(halves_of_files_go_when_they_are_old)
 {
 	struct ws_journal_list list;
-	const struct timespec old[2] = { { .tv_sec = time(NULL) - 90000 },
-		                         { .tv_sec = time(NULL) - 90000 } };
-	static const char *const names[] = { "state/pushes/1-0.json.AbCd12",
-		                             "state/pushes/2-0.json.AbCd12" };
+	const pid_t dead = fork();
+	if (dead == 0)
+		_exit(0);
+	assert_int_equal(waitpid(dead, NULL, 0), dead);
+	const struct {
+		pid_t pid;
+		int age;
+		bool stays;
+	} files[] = { { getpid(), 0, true },      { getpid(), 80000, true },
+		      { getpid(), 90000, false }, { dead, 60, true },
+		      { dead, 1000, false },      { dead, 90000, false } };
+	char names[6][80];
 	assert_int_equal(ws_file_mkdirs("state/pushes", NULL), 0);
-	for (size_t i = 0; i < 2; i++)
+	for (size_t i = 0; i < 6; i++) {
+		const struct timespec at = { .tv_sec = time(NULL) - files[i].age };
+		const struct timespec both[2] = { at, at };
+		snprintf(names[i], sizeof names[i], "state/pushes/%d-%zu.json.AbCd12",
+		         (int)files[i].pid, i);
 		assert_int_equal(ws_file_replace(names[i], "{", 1, 0600, NULL), 0);
-	assert_int_equal(utimensat(AT_FDCWD, names[0], old, 0), 0);
+		assert_int_equal(utimensat(AT_FDCWD, names[i], both, 0), 0);
+	}
 	assert_int_equal(ws_journal_list("state", &list, NULL), 0);
 	assert_int_equal(list.n, 0);
-	assert_int_equal(access(names[0], F_OK), -1);
-	assert_int_equal(access(names[1], F_OK), 0);
+	for (size_t i = 0; i < 6; i++)
+		if ((access(names[i], F_OK) == 0) != files[i].stays)
+			fail_msg("%s, %d s old", names[i], files[i].age);
 	ws_journal_list_free(&list);
 }
 

@@ -123,6 +123,78 @@ TEST(what_is_written_is_what_was_given)
 	ws_buf_free(&b);
 }
 
+/* Nothing that a terminal hides, or that turns the text around it, is written as itself. */
+TEST(what_is_not_seen_is_escaped)
+{
+	static const char text[] = "a\xe2\x80\xae""b\xc2\x9b""c\xf3\xa0\x81\x81""d\xc3\xa9";
+	struct ws_buf b;
+	struct ws_jw w;
+	ws_buf_init(&b, 0);
+	ws_jw_init(&w, &b);
+	ws_jw_str(&w, NULL, text);
+	assert_string_equal(ws_buf_str(&b), "\"a\\u202eb\\u009bc\\udb40\\udc41d\xc3\xa9\"");
+	struct ws_json *back = parse(ws_buf_str(&b), NULL);
+	assert_string_equal(ws_json_string(back), text);
+	ws_json_free(back);
+	ws_buf_free(&b);
+}
+
+/* N values in all: an array of N - 1 of them. */
+static char *array_of(const char *item, size_t n)
+{
+	const size_t len = strlen(item);
+	char *text = malloc(n * (len + 1) + 2);
+	text[0] = '[';
+	for (size_t i = 0; i + 1 < n; i++)
+		memcpy(text + 1 + i * len, item, len);
+	strcpy(text + (n - 1) * len, "]"); /* over the last comma */
+	return text;
+}
+
+TEST(values_are_counted_before_they_are_parsed)
+{
+	enum { MOST = 1000 };
+	static const char *const items[] = { "0,", "\"\",", "\"[[[,,,{\\\",,\",", "null,",
+		                             "\n1 ," };
+	for (size_t i = 0; i < sizeof items / sizeof *items; i++) {
+		struct ws_err err = WS_ERR_INIT;
+		char *fits = array_of(items[i], MOST), *more = array_of(items[i], MOST + 1);
+		struct ws_json *j = ws_json_parse_most(fits, strlen(fits), MOST, "reply", &err);
+		assert_int_equal(ws_json_count(j), MOST - 1);
+		ws_json_free(j);
+		assert_null(ws_json_parse_most(more, strlen(more), MOST, "reply", &err));
+		assert_int_equal(err.code, WS_EINPUT);
+		assert_string_equal(err.msg,
+		                    "reply: has 1001 JSON values, and at most 1000 are read");
+		free(fits);
+		free(more);
+	}
+	/* Values inside of others count too. */
+	const char nested[] = "{\"a\":[1,{\"b\":[2,3]}],\"c\":4}";
+	struct ws_json *j = ws_json_parse_most(nested, sizeof nested - 1, 8, "reply", NULL);
+	assert_non_null(j);
+	ws_json_free(j);
+	assert_null(ws_json_parse_most(nested, sizeof nested - 1, 7, "reply", NULL));
+}
+
+/* As SGLang's /list_weights answers for DeepSeek-V3 in FP8. */
+TEST(a_listing_of_a_large_model_fits_an_answer)
+{
+	enum { TENSORS = 93000 };
+	struct ws_buf b;
+	ws_buf_init(&b, 0);
+	ws_buf_puts(&b, "{\"success\":true,\"weights\":[");
+	for (int i = 0; i < TENSORS; i++)
+		ws_buf_printf(&b, "%s{\"name\":\"model.layers.%d.mlp.experts.%d.down_proj.weight\","
+		              "\"shape\":[7168,2048],\"dtype\":\"torch.float8_e4m3fn\","
+		              "\"data_ptr\":140000000000000}", i ? "," : "", i / 1536, i % 256);
+	ws_buf_puts(&b, "]}");
+	struct ws_json *j = ws_json_parse_most(b.data, b.len, WS_JSON_LARGE, "reply", NULL);
+	assert_int_equal(ws_json_count(ws_json_get(j, "weights")), TENSORS);
+	ws_json_free(j);
+	ws_buf_free(&b);
+}
+
 TEST(what_is_written_can_be_read_whatever_the_bytes)
 {
 	for (unsigned seed = 1; seed <= 2000; seed++) {

@@ -65,8 +65,9 @@ SCRATCH_TEST(none_is_kept_where_one_is_refused)
 SCRATCH_TEST(what_is_no_lock_is_left_as_it_is)
 {
 	static const char *const others[] = { "precious\n", "{\"a\": 1}", "42: 1 2\n",
-		                              " 7 host\n" };
-	static const char *const words[] = { "", "4711 gpu7\n", "47", "47 " };
+		                              " 7 host\n",  "12 monkeys\n", "4711\n", "47",
+		                              "1 a\n2 b\n", "wsync\n" };
+	static const char *const words[] = { "", "4711 gpu7 wsync\n", "4711  wsync\n" };
 	struct ws_err err = WS_ERR_INIT;
 	struct stat st;
 	for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
@@ -82,6 +83,59 @@ SCRATCH_TEST(what_is_no_lock_is_left_as_it_is)
 		assert_true(fd >= 0);
 		ws_lock_drop(fd);
 	}
+}
+
+/* A lock is truncated and written, so it must be a file of ours, and reached by no link. */
+SCRATCH_TEST(a_link_or_a_file_of_others_is_no_lock)
+{
+	struct ws_err err = WS_ERR_INIT;
+	struct stat st;
+	put_text("file", "");
+	put_text("other", "4711 gpu7 wsync\n");
+	assert_int_equal(symlink("other", "symbolic"), 0);
+	assert_int_equal(symlink("missing", "dangling"), 0);
+	assert_int_equal(link("other", "hard"), 0);
+	assert_int_equal(mkfifo("fifo", 0600), 0);
+	assert_int_equal(chmod("file", 0622), 0);
+	static const char *const wrong[][2] = {
+		{ "symbolic", "is a symbolic link" }, { "dangling", "is a symbolic link" },
+		{ "hard", "has another name" },       { "fifo", "is not a plain file" },
+		{ "file", "others can write it" },
+	};
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+		assert_fails(ws_lock_take(wrong[i][0], "turn", 0, NULL, &err), &err, WS_EINPUT,
+		             wrong[i][1]);
+	assert_int_equal(stat("other", &st), 0);
+	assert_int_equal(st.st_size, strlen("4711 gpu7 wsync\n"));
+	assert_int_equal(access("missing", F_OK), -1);
+	if (geteuid() == 0) {
+		assert_int_equal(chmod("file", 0600), 0);
+		assert_int_equal(chown("file", 4711, 4711), 0);
+		assert_fails(ws_lock_take("file", "turn", 0, NULL, &err), &err, WS_EINPUT,
+		             "belongs to another user");
+	}
+}
+
+SCRATCH_TEST(locks_of_endpoints_are_in_a_directory_of_ours)
+{
+	struct ws_locks *l = NULL;
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(mkdir("shared", 0777), 0);
+	assert_int_equal(chmod("shared", 0777), 0);
+	assert_int_equal(mkdir("ours", 0700), 0);
+	assert_int_equal(symlink("ours", "link"), 0);
+	assert_fails(ws_locks_take("shared", A, 1, 0, NULL, &l, &err), &err, WS_EINPUT,
+	             "others can write there");
+	assert_fails(ws_locks_take("link", A, 1, 0, NULL, &l, &err), &err, WS_EINPUT,
+	             "is a symbolic link");
+	put_text("precious", "precious");
+	assert_int_equal(symlink("../precious", "ours/gpu7:30000.lock"), 0);
+	assert_fails(ws_locks_take("ours", A, 1, 0, NULL, &l, &err), &err, WS_EINPUT,
+	             "is a symbolic link");
+	assert_int_equal(unlink("ours/gpu7:30000.lock"), 0);
+	put_text("ours/gpu7:30000.lock", "4711 gpu7\n"); /* of a killed wsync, an older one too */
+	assert_ok(ws_locks_take("ours", A, 1, 0, NULL, &l, &err), &err);
+	ws_locks_drop(l);
 }
 
 SCRATCH_TEST(waiting_ends_when_the_holder_does)

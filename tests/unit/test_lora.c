@@ -32,7 +32,7 @@ static int bind_to(struct bound *x, const char *base, const char *adapter, bool 
 		fail_msg("%s", x->err.msg);
 	if (ws_adapter_open(dir, &x->adapter, &x->err))
 		return -1;
-	ws_adapter_rename(x->adapter, x->base.family);
+	ws_adapter_suit(x->adapter, x->base.family, x->base.config);
 	return ws_adapter_bind(x->adapter, x->base.catalog, layout ? x->base.layout : NULL, NULL,
 	                       NULL, &x->b, &x->err);
 }
@@ -269,6 +269,29 @@ TEST(configs_that_cannot_be_are_refused)
 		{ "{\"r\":8,\"lora_alpha\":1,\"layer_replication\":[[0,2]]}", "layer_replication" },
 		{ "{\"r\":8,\"lora_alpha\":1,\"init_lora_weights\":\"olora\"}",
 		  "the base was changed" },
+		{ "{\"r\":8,\"lora_alpha\":1,\"init_lora_weights\":\"OLoRA\"}",
+		  "the base was changed" },
+		{ "{\"r\":8,\"lora_alpha\":1,\"init_lora_weights\":\"PiSSA_niter_4\"}",
+		  "the base was changed" },
+		{ "{\"r\":8,\"lora_alpha\":1,\"init_lora_weights\":\"LoRA_GA\"}",
+		  "the base was changed" },
+		{ "{\"r\":8,\"lora_alpha\":1,\"init_lora_weights\":\"EVA\"}",
+		  "\"EVA\", which PEFT does not know" },
+		{ "{\"r\":8,\"lora_alpha\":1,\"init_lora_weights\":1}", "no word, which PEFT" },
+		{ "{\"r\":8,\"lora_alpha\":1,\"future\":true}",
+		  "the field \"future\" is not known" },
+		{ "{\"r\":8,\"lora_alpha\":1,\"future\":[0]}",
+		  "the field \"future\" is not known" },
+		{ "{\"r\":8,\"lora_alpha\":1,\"megatron_config\":{\"a\":1}}", "megatron_config" },
+		{ "{\"r\":8,\"lora_alpha\":1,\"kasa_config\":{}}", "kasa_config: KaSA" },
+		{ "{\"r\":8,\"lora_alpha\":1,\"use_rslora\":\"true\"}",
+		  "use_rslora is neither true nor false" },
+		{ "{\"r\":8,\"lora_alpha\":1,\"target_modules\":7}", "target_modules is no list" },
+		{ "{\"r\":8,\"lora_alpha\":1,\"layers_to_transform\":[\"1\"]}",
+		  "layers_to_transform is no number" },
+		{ "{\"r\":8,\"lora_alpha\":1,\"fan_in_fan_out\":true,"
+		  "\"target_parameters\":[\"a\"]}",
+		  "no target_parameters together with fan_in_fan_out" },
 	};
 	for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
 		struct ws_lora_config c;
@@ -277,6 +300,84 @@ TEST(configs_that_cannot_be_are_refused)
 		                                    "c.json", &c, &err);
 		if (rc == 0 || err.code != WS_EINPUT || !strstr(err.msg, configs[i].says))
 			fail_msg("%s: %s", configs[i].text, err.msg);
+	}
+}
+
+TEST(fields_that_change_nothing_are_taken)
+{
+	static const char *const more[] = {
+		"\"future\":null", "\"future\":false", "\"future\":[]", "\"future\":{}",
+		"\"future\":\"\"", "\"future\":0", "\"megatron_core\":\"megatron.core\"",
+		"\"runtime_config\":{\"a\":1}", "\"eva_config\":{\"rho\":2}",
+		"\"qalora_group_size\":16", "\"fan_in_fan_out\":true",
+		"\"init_lora_weights\":\"Gaussian\"", "\"init_lora_weights\":\"eva\"",
+		"\"init_lora_weights\":false", "\"init_lora_weights\":null",
+		"\"use_dora\":false", "\"ensure_weight_tying\":true",
+	};
+	for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+		char text[200];
+		struct ws_lora_config c;
+		struct ws_err err = WS_ERR_INIT;
+		snprintf(text, sizeof text, "{\"r\":8,\"lora_alpha\":1,%s}", more[i]);
+		if (ws_lora_config_parse(text, strlen(text), "c.json", &c, &err))
+			fail_msg("%s: %s", text, err.msg);
+		ws_lora_config_free(&c);
+	}
+}
+
+/* As PEFT's check_target_module_exists. */
+TEST(modules_without_factors_are_known_by_the_field_that_leaves_them_out)
+{
+	static const struct { const char *fields, *module, *field; } tries[] = {
+		{ "\"target_modules\":null", "a.q", NULL },
+		{ "\"target_modules\":[\"q\"]", "a.q", NULL },
+		{ "\"target_modules\":[\"q\"]", "q", NULL },
+		{ "\"target_modules\":[\"q\"]", "a.xq", "target_modules" },
+		{ "\"target_modules\":[\"a.q\"]", "b.a.q", NULL },
+		{ "\"target_modules\":[]", "a.q", "target_modules" },
+		{ "\"target_parameters\":[\"x.w\"]", "a.q", "target_modules" },
+		{ "\"target_modules\":\".*\\\\.(q|k)\"", "a.k", NULL },
+		{ "\"target_modules\":\"q\"", "a.q", "target_modules" },
+		{ "\"target_modules\":\"(?=a).*\"", "a.q", NULL }, /* not understood */
+		{ "\"target_modules\":\"all-linear\"", "a.q", NULL },
+		{ "\"target_modules\":\"All-Linear\"", "lm_head", "target_modules" },
+		{ "\"target_modules\":\"all-linear\"", "a.embed_tokens", "target_modules" },
+		{ "\"target_modules\":[\"q\"],\"exclude_modules\":[\"1.q\"]", "a.1.q",
+		  "exclude_modules" },
+		{ "\"target_modules\":[\"q\"],\"exclude_modules\":[\"1.q\"]", "a.0.q", NULL },
+		{ "\"target_modules\":[\"q\"],\"exclude_modules\":\"a.*\"", "a.q",
+		  "exclude_modules" },
+		{ "\"target_modules\":[\"q\"],\"modules_to_save\":[\"b\"]", "a.b.q",
+		  "modules_to_save" },
+		{ "\"target_modules\":[\"q\"],\"modules_to_save\":[\"b\"]", "a.xb.q", NULL },
+		{ "\"target_modules\":[\"q\"],\"layers_to_transform\":1", "m.layers.1.a.q",
+		  NULL },
+		{ "\"target_modules\":[\"q\"],\"layers_to_transform\":[0,2]", "m.layers.1.a.q",
+		  "layers_to_transform" },
+		{ "\"target_modules\":[\"q\"],\"layers_to_transform\":[1]", "layers.1.q",
+		  "layers_to_transform" }, /* PEFT wants two segments before it */
+		{ "\"target_modules\":[\"q\"],\"layers_to_transform\":[3]",
+		  "m.layers.1.experts.3.q", "layers_to_transform" },
+		{ "\"target_modules\":[\"q\"],\"layers_to_transform\":[1],"
+		  "\"layers_pattern\":\"h\"", "h.1.q", NULL },
+		{ "\"target_modules\":[\"q\"],\"layers_to_transform\":[1],"
+		  "\"layers_pattern\":\"\"", "m.layers.1.a.q", NULL },
+		{ "\"target_modules\":[\"embed_tokens\"],\"ensure_weight_tying\":true", "lm_head",
+		  NULL }, /* tied */
+		{ "\"target_modules\":[\"q\"],\"layers_to_transform\":[1],"
+		  "\"layers_pattern\":[\"x\",\"h\"]", "a.layers.1.b.q", "layers_to_transform" },
+	};
+	for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
+		char text[300];
+		struct ws_lora_config c;
+		struct ws_err err = WS_ERR_INIT;
+		snprintf(text, sizeof text, "{\"r\":8,\"lora_alpha\":1,%s}", tries[i].fields);
+		if (ws_lora_config_parse(text, strlen(text), "c.json", &c, &err))
+			fail_msg("%s: %s", text, err.msg);
+		const char *field = ws_lora_config_omits(&c, tries[i].module, true);
+		if (!field != !tries[i].field || (field && strcmp(field, tries[i].field)))
+			fail_msg("%s: '%s' by %s", text, tries[i].module, field ? field : "none");
+		ws_lora_config_free(&c);
 	}
 }
 
@@ -305,8 +406,17 @@ TEST(bad_adapters_are_refused_with_the_reason)
 		{ "integers", "is I8, which is no type of a factor", "dense" },
 		{ "lora_bias", "q_proj.lora_B.bias': a factor with a bias", "dense" },
 		{ "tokens", "trainable_token_indices: single rows", "dense" },
-		{ "two_adapters", "q_proj.lora_A.other.weight' are the same half of one module",
-		  "dense" },
+		{ "two_adapters", "q_proj.lora_A.other.weight' are of two adapters", "dense" },
+		{ "two_halves", "v_proj.lora_B.other.weight' are of two adapters", "dense" },
+		{ "two_forms", "v_proj.lora_B.weight' are of two adapters", "dense" },
+		{ "half_embedding", "one of them is of an embedding", "dense" },
+		{ "across", "make a change of 16 x 8, but 'model.layers.0.self_attn.k_proj.weight' "
+		            "is 8 x 16", "dense" },
+		{ "embedding_across", "is 40 x 16", "dense" },
+		{ "untargeted", "'model.layers.0.self_attn.k_proj' has factors, which PEFT leaves "
+		                "out because of target_modules", "dense" },
+		{ "equal_stacks", "several orders are possible", "stacks" },
+		{ "half_of_stacks", "has 1 pairs of factors, for 2 parameters", "stacks" },
 		{ "experts_of_another", "experts.w1' is of 5 experts, but the base has 4", "moe" },
 		{ "experts_of_another", "experts.w1' is of 5 experts, but the base has 4",
 		  "moe_stacked" },

@@ -129,7 +129,7 @@ TEST(what_is_wrong_is_refused_by_its_name)
 		{ "[5, 5]", "[1,1,1,1,1,1,1,1,1]", "tensor 'two': more than 8 dimensions" },
 		{ "\"one\"", "\"two\"", "tensor 'two' is listed twice" },
 		{ "\"one\"", "\"\"", "is empty" },
-		{ "\"one\"", "\"o\\nne\"", "has a control character" },
+		{ "\"one\"", "\"o\\nne\"", "has a control or hidden character" },
 		{ "\"offset\": 512, \"alloc", "\"offset\": 513, \"alloc",
 		  "tensor 'tied': shares a part of its bytes with tensor 'one'" },
 		{ "[8, 4]", "[8, 3]",

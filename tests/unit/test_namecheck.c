@@ -401,11 +401,11 @@ SCRATCH_TEST(without_anything_to_compare_with_it_is_refused)
 
 /* ---- what is chosen ---- */
 
-SCRATCH_TEST(what_was_not_chosen_is_a_note)
+SCRATCH_TEST(what_the_globs_leave_out_is_a_note)
 {
 	static const char *const include[] = { "*.q_proj.weight" };
 	struct list l = list_read(root, "llama-3.1-8b", 2);
-	struct ws_namecheck_opts o = { .include = include, .n_include = 1, .subset = true };
+	struct ws_namecheck_opts o = { .include = include, .n_include = 1 };
 	const struct ws_layout_opts sizes = { .tp = 2 };
 	struct checked k;
 	checked_open(&k, &l, config_read(root, "llama-3.1-8b", 2, NULL), &sizes);
@@ -421,7 +421,7 @@ SCRATCH_TEST(a_latent_projection_alone_is_lost)
 {
 	static const char *const include[] = { "*.kv_a_proj_with_mqa.*" };
 	struct list l = list_read(root, "deepseek-v3", 2);
-	struct ws_namecheck_opts o = { .include = include, .n_include = 1, .subset = true };
+	struct ws_namecheck_opts o = { .include = include, .n_include = 1 };
 	const struct ws_layout_opts sizes = { .tp = 2 };
 	struct checked k;
 	checked_open(&k, &l, config_read(root, "deepseek-v3", 2, NULL), &sizes);

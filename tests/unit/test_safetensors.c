@@ -136,9 +136,9 @@ TEST(names_are_judged)
 {
 	expect("{\"\":" A "}", 2, X("tensor '': the name at byte 9 is empty"));
 	expect("{\"a\\u001b[2J\":" A "}", 2,
-	       X("tensor 'a?[2J': the name at byte 9 has a control character"));
+	       X("tensor 'a?[2J': the name at byte 9 has a control or hidden character"));
 	expect("{\"a\\u009b\":" A "}", 2,
-	       X("tensor 'a?': the name at byte 9 has a control character"));
+	       X("tensor 'a?': the name at byte 9 has a control or hidden character"));
 	expect("{\"a\":" ENTRY("U8", "[1]", "[0,1]") ",\"a\":" ENTRY("U8", "[1]", "[1,2]") "}", 2,
 	       XA("occurs twice, at byte 0 and at byte 1 of the data"));
 	char *long_name = malloc(5000), *sentence;

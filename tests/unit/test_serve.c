@@ -81,6 +81,38 @@ ASKING(a_key_opens_everything_but_health_is_always_open)
 	assert_int_equal(ask("GET", "/wsync/journal", NULL), 401);
 }
 
+static unsigned ask_with(const char *path, const char *authorization)
+{
+	const struct ws_serve_request rq = { .method = "GET", .path = path, .body = "",
+		                             .authorization = authorization };
+	ws_buf_free(&reply.body);
+	ws_serve_handle(serve, &rq, &reply);
+	return reply.status;
+}
+
+ASKING(an_admin_key_is_for_the_routes_that_sglang_marks)
+{
+	static const char *const normal[] = { "/model_info", "/get_loads", "/list_weights",
+		                              "/no_such_route" };
+	char path[] = "/tmp/wsync-test-key-XXXXXX", other[] = "/tmp/wsync-test-key-XXXXXX";
+	const int fd = mkstemp(path), fd2 = mkstemp(other);
+	assert_true(fd >= 0 && fd2 >= 0);
+	assert_int_equal(write(fd, "sesame\n", 7), 7);
+	assert_int_equal(write(fd2, "alibaba\n", 8), 8);
+	close(fd);
+	close(fd2);
+	start((struct ws_serve_opts){ .lineage = WS_SERVE_SGLANG_2026, .api_key_file = path,
+	                               .admin_api_key_file = other });
+	unlink(path);
+	unlink(other);
+	for (size_t i = 0; i < sizeof normal / sizeof *normal; i++) {
+		assert_int_equal(ask_with(normal[i], "Bearer alibaba"), 401);
+		assert_int_not_equal(ask_with(normal[i], "Bearer sesame"), 401);
+	}
+	assert_int_equal(ask_with("/flush_cache", "Bearer sesame"), 401);
+	assert_int_equal(ask_with("/flush_cache", "Bearer alibaba"), 200);
+}
+
 /* ---- pausing and flushing ---- */
 
 ASKING(a_flush_needs_an_idle_scheduler)
@@ -242,7 +274,7 @@ ASKING(init_requests_are_checked_field_by_field)
 		  "group_name" },
 		{ "{\"master_address\":\"a\\nb\",\"master_port\":1,\"rank_offset\":1,\"world_"
 		  "size\":3,\"backend\":\"gloo\"}",
-		  "control character" },
+		  "control or hidden character" },
 	};
 	start((struct ws_serve_opts){ .tp = 2 });
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The HTTP server and clients that are silent, slow, or say where their request ends twice. */
+/* The HTTP server and clients that are silent, slow, or send requests that can be read in two ways.
+ */
 #include "serve_http.h"
 
 #include "sock.h"
@@ -47,7 +48,7 @@ static void start(int64_t read_ns)
 		                                  .handle = handle,
 		                                  .read_ns = read_ns };
 	struct ws_err err = WS_ERR_INIT;
-	const int fd = ws_sock_listen("127.0.0.1", 0, &port, &err);
+	const int fd = ws_sock_listen("127.0.0.1", 0, 0, NULL, &port, &err);
 	if (fd < 0 || ws_serve_http_open(&handler, fd, &http, &err))
 		fail_msg("%s", err.msg);
 }
@@ -199,5 +200,120 @@ SERVED(a_request_with_two_lengths_is_the_last)
 	assert_int_equal(atomic_load(&handled), 0);
 	assert_served();
 }
+
+/* Everything that another parser may read differently. */
+SERVED(a_request_that_is_not_strict_is_the_last)
+{
+#define TO " /x HTTP/1.1\r\nHost: a\r\n"
+	static const char *const bad[] = {
+		"GET /x HTTP/1.1\r\nHost : a\r\n\r\n",
+		"GET" TO "X-A : b\r\n\r\n",
+		"GET" TO "X-A\t: b\r\n\r\n",
+		"POST" TO "Content-Length : 3\r\n\r\nabc",
+		"GET" TO ": b\r\n\r\n",
+		"GET" TO "nothing\r\n\r\n",
+		"GET /x HTTP/1.1\nHost: a\n\n",
+		"GET /x HTTP/1.1\nHost: a\r\n\r\n",
+		"GET /x HTTP/1.1\r\nHost: a\nX: b\r\n\r\n",
+		"GET /x HTTP/1.1\r\nHost: a\n\r\n",
+		"GET" TO "\n",
+		"GET" TO "X: a\rY: b\r\n\r\n",
+		"GET" TO "X: a\x01\r\n\r\n",
+		"GET" TO "X: y\r\n z\r\n\r\n",
+		"GET" TO "X: y\r\n\tz\r\nY: b\r\n\r\n",
+		"GET" TO " z\r\n\r\n",
+		"POST" TO "Transfer-:\r\n Encoding\r\nContent-Length: 1\r\n\r\na",
+		"GET /x HTTP/1.1\r\n X: y\r\nHost: a\r\n\r\n",
+		"GET /x HTTP/1.1\r\n\r\n",
+		"GET /x HTTP/1.1\r\nX: a\r\n\r\n",
+		"GET" TO "Host: a\r\n\r\n",
+		"GET" TO "host: b\r\n\r\n",
+		"GET /x HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n",
+		"GET /x HTTP/1.1\r\nHost: a, b\r\n\r\n",
+		"GET /x HTTP/1.1\r\nHost: a b\r\n\r\n",
+		"GET /x HTTP/1.1\r\nHost: u@a\r\n\r\n",
+		"GET  /x HTTP/1.1\r\nHost: a\r\n\r\n",
+		"GET /x HTTP/1.1 \r\nHost: a\r\n\r\n",
+		"GET /x\r\n\r\n",
+		"GET /x http/1.1\r\nHost: a\r\n\r\n",
+		"POST" TO "Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc",
+		"POST" TO "Content-Length: +3\r\n\r\nabc",
+		"POST" TO "Content-Length: 3, 3\r\n\r\nabc",
+		"POST" TO "Transfer-Encoding: identity\r\n\r\n",
+		"POST" TO "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+		"POST /x HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+	};
+	start(0);
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		const int fd = dial(bad[i]);
+		char text[4096] = "";
+		size_t n = 0, got;
+		while (n < sizeof text - 1 &&
+		       (got = hear(fd, text + n, sizeof text - 1 - n, ws_deadline_in(LONG))))
+			n += got;
+		if (strncmp(text, "HTTP/1.1 400", 12))
+			fail_msg("'%s' is answered with '%s'", bad[i], text);
+		close(fd);
+	}
+	assert_int_equal(atomic_load(&handled), 0);
+	assert_served();
+}
+
+SERVED(a_request_that_is_strict_is_served)
+{
+	static const char *const good[] = {
+		"GET" TO "\r\n",
+		"\r\nGET" TO "\r\n",
+		"GET /x HTTP/1.1\r\nhost:a\r\n\r\n",
+		"GET /x?a=b%20c&d HTTP/1.1\r\nHost: a:80\r\nEmpty:\r\nX:  b c \t\r\n\r\n",
+		"GET /x%20y HTTP/1.1\r\nHost: [::1]:80\r\nCookie: a=b; c=\"d\"; e\r\n\r\n",
+		"GET /x HTTP/1.1\r\nHost: a:80 \t\r\n\r\n",
+		"GET /x HTTP/1.0\r\n\r\n",
+		"GET /x HTTP/1.0\r\nHost: a\r\n\r\n",
+		"GET" TO "X: a\r\nX: \xc3\xa9\r\n\r\n",
+		"POST" TO "Content-Length: 3\r\n\r\nabc",
+		"POST" TO "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+	};
+	start(0);
+	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+		const int fd = dial(good[i]);
+		assert_answer(fd, "HTTP/1.1 200", "fine");
+		close(fd);
+	}
+}
+
+/* The lines of chunks are not checked, so no request is read after them. */
+SERVED(a_chunked_request_is_the_last)
+{
+	start(0);
+	const int fd = dial("POST" TO "Transfer-Encoding: chunked\r\n\r\n1\na\n0\n\n"
+	                    "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n");
+	assert_closed(fd);
+	assert_true(atomic_load(&handled) <= 1);
+}
+
+/* The head stays in one piece when its buffer grows, and in the next request. */
+SERVED(a_long_head_is_served_again_and_again)
+{
+	enum { LINES = 500, WIDTH = 60 };
+	char head[LINES * WIDTH + 100];
+	size_t n = (size_t)sprintf(head, "GET" TO);
+	for (int i = 0; i < LINES; i++)
+		n += (size_t)sprintf(head + n, "X-%d: %040d\r\n", i, i);
+	sprintf(head + n, "\r\n");
+	start(0);
+	const int fd = dial("");
+	for (int i = 0; i < 3; i++) {
+		struct ws_err err = WS_ERR_INIT;
+		for (size_t at = 0; at < strlen(head); at += 1000)
+			if (ws_sock_write(fd, head + at,
+			                  strlen(head) - at < 1000 ? strlen(head) - at : 1000,
+			                  ws_deadline_in(LONG), NULL, "client", &err))
+				fail_msg("%s", err.msg);
+		assert_answer(fd, "HTTP/1.1 200", "fine");
+	}
+	close(fd);
+}
+#undef TO
 
 RUN_TESTS(NULL, NULL)

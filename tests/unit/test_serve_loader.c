@@ -223,8 +223,8 @@ WITH_ROUTES(a_dtype_replaces_that_of_the_config)
 	const char *said = ask("/list_weights", NULL, 200, NULL);
 	assert_has(said, "\"name\":\"model.norm.weight\",\"shape\":[32],\"dtype\":\"float16\"");
 	assert_has(said, "e_score_correction_bias\",\"shape\":[8],\"dtype\":\"float32\"");
-	assert_int_equal(ws_serve_model_open(".", 1, 1, "int8", NULL, true, &model, &err), -1);
-	assert_int_equal(ws_serve_model_open(".", 1, 1, "wide", NULL, true, &model, &err), -1);
+	assert_int_equal(ws_serve_model_open(".", 0, 1, 1, "int8", NULL, true, &model, &err), -1);
+	assert_int_equal(ws_serve_model_open(".", 0, 1, 1, "wide", NULL, true, &model, &err), -1);
 	assert_int_equal(err.code, WS_EUSAGE);
 }
 

@@ -49,7 +49,7 @@ RANK0_TEST(a_group_that_does_not_form_is_an_exception)
 	for (size_t i = 0; i < 3; i++) {
 		struct post p;
 		start_with(faults[i]);
-		assert_int_equal(ws_store_set(store, "/wsync/gloo", "g", 1, true, NULL), 0);
+		assert_int_equal(ws_store_set(store, "/wsync/gloo", "g/g//cpu/", 9, true, NULL), 0);
 		begin_vllm_init(&p, "");
 		if (i == 2) { /* it waits for an answer to its address */
 			await_receiving();

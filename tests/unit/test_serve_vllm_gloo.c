@@ -106,7 +106,7 @@ RANK0_TEST(a_blocked_engine_answers_only_what_the_front_end_knows)
 {
 	struct post init, paused, p;
 	start(&(struct ws_serve_opts){ .lineage = WS_SERVE_VLLM_0_33 });
-	assert_int_equal(ws_store_set(store, "/wsync/gloo", "x", 1, true, NULL), 0);
+	assert_int_equal(ws_store_set(store, "/wsync/gloo", "g/g//cpu/", 9, true, NULL), 0);
 	begin_vllm_init(&init, "");
 	await_receiving();
 	begin(&paused, "GET", "/is_paused", "%s", "");

@@ -547,7 +547,7 @@ WITH_SHARDS(manifests_say_it_all)
 		{ "{\"shards\":[\"x/../../y\"]}",
 		  "m/shards.json: shard 'x/../../y' of rank 0 is no path below the manifest" },
 		{ "{\"shards\":[\"a\\u0007\"]}",
-		  "m/shards.json: shard 'a?' of rank 0 has a control character" },
+		  "m/shards.json: shard 'a?' of rank 0 has a control or hidden character" },
 		{ "{\"shards\":[\"y.safetensors\",\"z.safetensors\"]}",
 		  "rank 1: open m/z.safetensors: No such file or directory" },
 	};

@@ -33,24 +33,54 @@ int getaddrinfo(const char *name, const char *service, const struct addrinfo *hi
 	return real(name, service, hints, out);
 }
 
+/* All that look a name up, by number. */
+enum { LOOKS = 5 };
+
+static int look(int which, const char *host, ws_deadline until, const struct ws_cancel *cancel,
+                struct ws_err *err)
+{
+	uint16_t port;
+	char literal[64];
+	bool yes;
+	switch (which) {
+	case 0:
+		return ws_sock_connect(host, 1, until, cancel, err);
+	case 1:
+		return ws_sock_listen(host, 0, until, cancel, &port, err);
+	case 2:
+		return ws_host_is_loopback(host, until, cancel, &yes, err);
+	case 3:
+		return ws_host_is_local(host, until, cancel, &yes, err);
+	default:
+		return ws_host_local_toward(host, until, cancel, literal, sizeof literal, err);
+	}
+}
+
 TEST(a_silent_name_server_is_not_waited_for)
 {
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_cancel cancel = WS_CANCEL_INIT;
 	assert_int_equal(sem_init(&answers, 0, 0), 0);
-	assert_fails_with(ws_sock_connect("silent.invalid", 1, ws_deadline_in(50 * WS_NS_PER_MS),
-	                                  NULL, &err), &err, WS_ETIMEOUT,
-	                  "resolve host 'silent.invalid': the deadline passed");
 	assert_int_equal(ws_cancel_init(&cancel, &err), 0);
 	ws_cancel_set(&cancel);
-	assert_int_equal(ws_sock_connect("silent.invalid", 1, WS_FOREVER, &cancel, &err), -1);
-	assert_int_equal(err.code, WS_ECANCELLED);
+	for (int i = 0; i < LOOKS; i++) {
+		assert_fails_with(look(i, "silent.invalid", ws_deadline_in(50 * WS_NS_PER_MS),
+		                       NULL, &err), &err, WS_ETIMEOUT,
+		                  "resolve host 'silent.invalid': the deadline passed");
+		assert_int_equal(look(i, "silent.invalid", WS_FOREVER, &cancel, &err), -1);
+		assert_int_equal(err.code, WS_ECANCELLED);
+	}
 	ws_cancel_fini(&cancel);
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 2 * LOOKS + 1; i++)
 		sem_post(&answers);
 	assert_fails(ws_sock_connect("silent.invalid", 1, WS_FOREVER, NULL, &err), &err, WS_EREACH,
 	             "");
 	poll(NULL, 0, 100); /* those that were left behind are through */
+}
+
+static ws_deadline soon(void)
+{
+	return ws_deadline_in(10 * WS_NS_PER_S);
 }
 
 static int accepted(int listener)
@@ -72,7 +102,7 @@ static struct pair connected(const char *host)
 {
 	struct ws_err err = WS_ERR_INIT;
 	struct pair p = { -1, -1, -1, 0 };
-	p.listener = ws_sock_listen(host, 0, &p.port, &err);
+	p.listener = ws_sock_listen(host, 0, soon(), NULL, &p.port, &err);
 	assert_true(p.listener >= 0);
 	assert_int_not_equal(p.port, 0);
 	p.a = ws_sock_connect("127.0.0.1", p.port, ws_deadline_in(WS_NS_PER_S), NULL, &err);
@@ -109,7 +139,7 @@ TEST(a_refused_connection_fails_at_once)
 {
 	struct ws_err err;
 	uint16_t port;
-	const int fd = ws_sock_listen("127.0.0.1", 0, &port, &err);
+	const int fd = ws_sock_listen("127.0.0.1", 0, 0, NULL, &port, &err);
 	close(fd);
 	const int64_t start = ws_now_ns();
 	assert_fails(ws_sock_connect("127.0.0.1", port, WS_FOREVER, NULL, &err), &err, WS_EREACH,
@@ -126,7 +156,7 @@ TEST(a_name_that_does_not_exist_is_not_reached)
 	char name[400];
 	memset(name, 'x', sizeof name - 1);
 	name[sizeof name - 1] = 0;
-	assert_fails(ws_sock_listen(name, 0, NULL, &err), &err, WS_EUSAGE, "");
+	assert_fails(ws_sock_listen(name, 0, 0, NULL, NULL, &err), &err, WS_EUSAGE, "");
 }
 
 TEST(a_silent_peer_costs_the_deadline_and_no_more)
@@ -205,7 +235,7 @@ TEST(a_retry_loop_never_connects_to_itself)
 	uint16_t port;
 	/* Binding the source port to the port that is called makes the kernel's coincidence
 	 * certain; ws_sock_connect cannot bind, so many tries on one ephemeral port have to do. */
-	const int fd = ws_sock_listen("127.0.0.1", 0, &port, &err);
+	const int fd = ws_sock_listen("127.0.0.1", 0, 0, NULL, &port, &err);
 	close(fd);
 	for (int i = 0; i < 3000; i++)
 		assert_int_equal(ws_sock_connect("127.0.0.1", port, WS_FOREVER, NULL, &err), -1);
@@ -238,7 +268,7 @@ static void loopback_is(const char *host, bool want)
 {
 	bool got = !want;
 	struct ws_err err;
-	assert_int_equal(ws_host_is_loopback(host, &got, &err), 0);
+	assert_int_equal(ws_host_is_loopback(host, soon(), NULL, &got, &err), 0);
 	assert_int_equal(got, want);
 }
 
@@ -257,7 +287,38 @@ TEST(loopback_and_wildcard_hosts_are_recognised)
 	assert_true(ws_host_is_wildcard(""));
 	assert_true(ws_host_is_wildcard("0.0.0.0"));
 	assert_true(ws_host_is_wildcard("[::]"));
+	static const char *const any[] = { "::", "*", "0", "0x0", "0.0", "[::0]", "0:0:0:0:0:0:0:0",
+		                           "::ffff:0.0.0.0" };
+	for (size_t i = 0; i < sizeof any / sizeof any[0]; i++)
+		assert_true(ws_host_is_wildcard(any[i]));
 	assert_false(ws_host_is_wildcard("127.0.0.1"));
+	assert_false(ws_host_is_wildcard("gpu7"));
+}
+
+TEST(this_machine_is_known_without_a_look_up)
+{
+	static const char *const here[] = {
+		"127.0.0.1", "127.1", "127.3.2.1", "0x7f000001", "2130706433", "017700000001", "0",
+		"0.0.0.0", "::", "[::]", "::1", "[::1]", "0:0:0:0:0:0:0:1", "::ffff:127.0.0.1",
+		"[::ffff:7f00:1]", "localhost", "LOCALHOST", "localhost.", "a.LocalHost."
+	};
+	static const char *const elsewhere[] = {
+		"", ".", "192.0.2.1", "128.1", "2001:db8::1", "::ffff:10.0.0.1",
+		"localhost.example", "notlocalhost", "silent.invalid", "localhost..",
+		"127.0.0.1.example"
+	};
+	char own[256], toward[64];
+	struct ws_err err;
+	for (size_t i = 0; i < sizeof here / sizeof here[0]; i++)
+		if (!ws_host_is_here(here[i]))
+			fail_msg("'%s' is not here", here[i]);
+	for (size_t i = 0; i < sizeof elsewhere / sizeof elsewhere[0]; i++)
+		if (ws_host_is_here(elsewhere[i]))
+			fail_msg("'%s' is here", elsewhere[i]);
+	assert_int_equal(gethostname(own, sizeof own), 0);
+	assert_true(ws_host_is_here(own));
+	if (ws_host_local_toward("192.0.2.1", soon(), NULL, toward, sizeof toward, &err) == 0)
+		assert_true(ws_host_is_here(toward));
 }
 
 TEST(addresses_of_this_machine_are_recognised)
@@ -273,13 +334,13 @@ TEST(addresses_of_this_machine_are_recognised)
 	bool local;
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		local = !cases[i].local;
-		assert_int_equal(ws_host_is_local(cases[i].host, &local, &err), 0);
+		assert_int_equal(ws_host_is_local(cases[i].host, soon(), NULL, &local, &err), 0);
 		assert_int_equal(local, cases[i].local);
 	}
 	char toward[64]; /* an interface's, where there is a way out */
 	char interface[16] = "?";
-	if (ws_host_local_toward("192.0.2.1", toward, sizeof toward, &err) == 0) {
-		assert_int_equal(ws_host_is_local(toward, &local, &err), 0);
+	if (ws_host_local_toward("192.0.2.1", soon(), NULL, toward, sizeof toward, &err) == 0) {
+		assert_int_equal(ws_host_is_local(toward, soon(), NULL, &local, &err), 0);
 		assert_true(local);
 		ws_host_interface(toward, interface, sizeof interface);
 		assert_true(if_nametoindex(interface) > 0);
@@ -288,17 +349,19 @@ TEST(addresses_of_this_machine_are_recognised)
 		ws_host_interface(cases[i].host, interface, sizeof interface);
 		assert_string_equal(interface, ""); /* loopback, or nobody's */
 	}
-	assert_int_equal(ws_host_is_local("no-such-host.invalid", &local, &err), -1);
+	assert_int_equal(ws_host_is_local("no-such-host.invalid", soon(), NULL, &local, &err), -1);
 }
 
 TEST(the_address_toward_loopback_is_loopback)
 {
 	char got[64], tiny[4];
 	struct ws_err err;
-	assert_int_equal(ws_host_local_toward("127.0.0.1", got, sizeof got, &err), 0);
+	assert_int_equal(ws_host_local_toward("127.0.0.1", soon(), NULL, got, sizeof got, &err), 0);
 	assert_string_equal(got, "127.0.0.1");
-	assert_int_equal(ws_host_local_toward("127.0.0.1", tiny, sizeof tiny, &err), -1);
-	assert_int_equal(ws_host_local_toward("no-such-host.invalid", got, sizeof got, &err), -1);
+	assert_int_equal(ws_host_local_toward("127.0.0.1", soon(), NULL, tiny, sizeof tiny, &err),
+	                 -1);
+	assert_int_equal(ws_host_local_toward("no-such-host.invalid", soon(), NULL, got, sizeof got,
+	                                      &err), -1);
 	assert_int_equal(err.code, WS_EREACH);
 }
 

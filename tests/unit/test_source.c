@@ -167,7 +167,7 @@ SCRATCH_TEST(an_index_is_judged)
 		  P "weight_map: the shard '..' of tensor 'a' is not the name of a file "
 		    "beside the index" },
 		{ INDEX("\"a\":\"s\\u0007\""),
-		  P "weight_map: the shard 's?' of tensor 'a' has a control "
+		  P "weight_map: the shard 's?' of tensor 'a' has a control or hidden "
 		    "character" },
 		{ INDEX("\"a\":\"gone\""), P "1 of 1 shards are missing, the first is gone" },
 		{ INDEX("\"a\":\"s\""), P "tensor 'b' of s is not in the index" },

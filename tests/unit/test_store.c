@@ -14,8 +14,7 @@ static const char epochs[] = "ABC";
 
 static struct ws_store *store_for(unsigned world_size)
 {
-	const struct ws_store_opts opts = { .host = "127.0.0.1", .world_size = world_size,
-	                                    .group = "g" };
+	const struct ws_store_opts opts = { .host = "127.0.0.1", .world_size = world_size };
 	struct ws_store *s = NULL;
 	assert_ok(ws_store_open(&opts, &s, &err), &err);
 	return s;
@@ -134,7 +133,7 @@ TEST(torch_compares_and_counts_in_all_epochs)
 	char request[160];
 	for (size_t e = 0; epochs[e]; e++) {
 		struct ws_store_core core;
-		core_open(&core, 0, "g");
+		core_open(&core, 0, NULL);
 		struct ws_store_conn *c = peer_of(&core, epochs[e], "10.0.0.2:1");
 		for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 			snprintf(request, sizeof request, "%s 0200000000000000 \"/k\" %s",
@@ -149,7 +148,7 @@ TEST(torch_compares_and_counts_in_all_epochs)
 TEST(torch_appends_and_wakes)
 {
 	struct ws_store_core core;
-	core_open(&core, 0, "g");
+	core_open(&core, 0, NULL);
 	struct ws_store_conn *c = peer_of(&core, 'C', "10.0.0.2:1");
 	talk(c, "09 0200000000000000 \"/a\" 0100000000000000 \"x\"", "");
 	talk(c, "09 0200000000000000 \"/a\" 0000000000000000", "");
@@ -338,7 +337,7 @@ static struct ws_store_client *client_of_mute(struct mute *m, pthread_t *t)
 	struct ws_store_client *c = NULL;
 	uint16_t port;
 	ok(ws_cancel_init(m->cancel, &err));
-	m->listener = ws_sock_listen("127.0.0.1", 0, &port, &err);
+	m->listener = ws_sock_listen("127.0.0.1", 0, 0, NULL, &port, &err);
 	assert_true(m->listener >= 0);
 	pthread_create(t, NULL, be_mute, m);
 	const struct ws_store_client_opts opts = { .host = "127.0.0.1", .port = port,

@@ -376,6 +376,125 @@ TEST(the_silent_connection_of_an_old_torch_stays)
 	ws_store_close(s);
 }
 
+static void drop_doomed(void)
+{
+	for (struct ws_store_conn *c = core.first, *next; c; c = next) {
+		next = c->next;
+		if (c->doomed)
+			ws_store_conn_close(c);
+	}
+}
+
+static void arrive_at(const char *bytes, const char *address)
+{
+	struct ws_buf b;
+	struct ws_store_conn *c = ws_store_conn_open(&core, address);
+	assert_non_null(c);
+	bytes_of(&b, bytes);
+	feed(c, b.data, b.len);
+	ws_buf_free(&b);
+	drop_doomed();
+}
+
+/* Between a rank's connection and its address come as many strangers as there is room for. */
+TEST(strangers_cannot_keep_ranks_out)
+{
+	static const char *const acts[] = {
+		"", "00cef7853c", "00", "00cef7853c 0d 01000000",
+		"04 0500000000000000 \"init/\" 0100000000000000",
+		"00cef7853c 04 0500000000000000 \"init/\" 0100000000000000",
+		"03 0500000000000000 \"init/\" 0100000000000000",
+		"00cef7853c 06 0100000000000000 0200000000000000 \"/x\"",
+		"00cef7853c 01 0200000000000000 \"/x\" ffff000000000000",
+	};
+	const struct ws_store_opts opts = { .world_size = 4, .group = "G", .max_connections = 8 };
+	for (size_t i = 0; i < sizeof acts / sizeof acts[0]; i++) {
+		struct ws_store_conn *rank[3];
+		assert_int_equal(ws_store_core_init(&core, &opts, NULL), 0);
+		core.now = 1;
+		rank[0] = peer_of(&core, 'C', "10.0.0.2:1");
+		send_set(rank[0], 'C', "/G/G//cpu//0/1", "blob", 4);
+		for (int n = 0; n < 80; n++, core.now += 500 * WS_NS_PER_MS)
+			arrive_at(acts[i], "10.6.6.6:1");
+		for (int k = 1; k < 3; k++) {
+			for (int n = 0; n < 80; n++)
+				arrive_at(acts[i], "10.6.6.6:1");
+			/* Others come before its first bytes are read. */
+			rank[k] = ws_store_conn_open(&core, "10.0.0.2:2");
+			drop_doomed();
+			for (int n = 0; n < 3; n++)
+				arrive_at(acts[i], "10.6.6.6:1");
+			feed(rank[k], "\x00\xce\xf7\x85\x3c", 5);
+			send_add(rank[k], 'C', "init/", 1);
+			for (int n = 0; n < 2; n++)
+				arrive_at(acts[i], "10.6.6.6:1");
+			send_set(rank[k], 'C', k == 1 ? "/G/G//cpu//0/2" : "/G/G//cpu//0/3", "", 0);
+		}
+		for (int n = 0; n < 80; n++)
+			arrive_at(acts[i], "10.0.0.2:3");
+		for (int k = 0; k < 3; k++) {
+			assert_false(rank[k]->doomed);
+			assert_int_equal(rank[k]->rank, k + 1);
+		}
+		assert_int_equal(core.trouble.code, WS_OK);
+		assert_true(core.complete && core.n_strangers >= 1 && core.n_strangers < 8);
+		ws_store_core_fini(&core);
+	}
+}
+
+/* The second connections of torch 2.0 are silent for life. */
+TEST(twins_of_ranks_stay_when_strangers_come)
+{
+	const struct ws_store_opts opts = { .world_size = 3, .group = "G", .max_connections = 8 };
+	assert_int_equal(ws_store_core_init(&core, &opts, NULL), 0);
+	core.now = 1;
+	struct ws_store_conn *old = peer_of(&core, 'A', "10.0.0.2:1");
+	struct ws_store_conn *twin = core.last;
+	for (int n = 0; n < 80; n++)
+		arrive_at("", n % 2 ? "10.0.0.2:7" : "10.6.6.6:1");
+	send_set(old, 'A', "/G/G/0/rank_1", "vm", 2);
+	assert_true(old->member);
+	for (int n = 0; n < 80; n++)
+		arrive_at("04 0500000000000000 \"init/\" 0100000000000000", "10.0.0.2:7");
+	assert_false(twin->doomed);
+	assert_true(ws_store_conn_has_twin(old));
+	assert_int_equal(core.gloo.epoch, 'A');
+	assert_int_equal(core.trouble.code, WS_OK);
+	ws_store_core_fini(&core);
+}
+
+TEST(what_strangers_send_is_dropped_before_a_member_is)
+{
+	static char piece[64 << 10];
+	const struct ws_store_opts opts = { .world_size = 3, .group = "G", .max_bytes = 1 << 20 };
+	assert_int_equal(ws_store_core_init(&core, &opts, NULL), 0);
+	core.now = 1;
+	struct ws_store_conn *rank = peer_of(&core, 'C', "10.0.0.2:1");
+	send_set(rank, 'C', "/G/G//cpu//0/1", "blob", 4);
+	for (int i = 0; i < 100; i++) {
+		struct ws_store_conn *c = validated();
+		feed(c, "\x01\x01\0\0\0\0\0\0\0x\0\0\x10\0\0\0\0\0", 18);
+		for (int k = 0; k < 3 && !c->doomed; k++)
+			feed(c, piece, sizeof piece);
+		send_set(rank, 'C', "/mine", piece, sizeof piece);
+		assert_false(rank->doomed);
+		assert_true(core.n_buffered <= core.keys.max_bytes);
+	}
+	assert_int_equal(core.trouble.code, WS_OK);
+	/* A list of keys to wait for costs memory too. */
+	struct ws_store_conn *c = validated();
+	struct ws_buf b;
+	ws_buf_init(&b, 0);
+	ws_store_put_u8(&b, 6);
+	ws_store_put_i64(&b, 1000);
+	for (int i = 0; i < 1000; i++)
+		put_str(&b, "/x");
+	feed(c, b.data, b.len);
+	assert_true(c->doomed);
+	ws_buf_free(&b);
+	ws_store_core_fini(&core);
+}
+
 TEST(trouble_stays_until_the_store_closes)
 {
 	const struct ws_store_opts opts = { .host = "127.0.0.1", .world_size = 2 };

@@ -72,7 +72,6 @@ TEST(what_cannot_work_is_said_at_once)
 		{ false, "/G/G//cuda//UniqueNCCLID:1", "TORCH_NCCL_RANKS_PER_ROOT" },
 		{ false, "/G/G//cuda//G/nccl_storekey_0", "nccl2" },
 		{ false, "/default_pg/0//cuda//0", "default group and not 'G'" },
-		{ true, "/default_pg/0//cpu//0/1", "default group and not 'G'" },
 		{ false, "/G/G//cpu//1/0", "several interfaces" },
 		{ true, "/exception_dump", "watchdog" },
 		{ true, "/G/G//cuda//NCCLABORTEDCOMM:00ff", "watchdog" },
@@ -82,6 +81,7 @@ TEST(what_cannot_work_is_said_at_once)
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		core_open(&core, 4, "G");
 		struct ws_store_conn *c = peer_of(&core, 'C', "10.0.0.2:4711");
+		send_wait(c, 'C', "/G/G//cuda//0"); /* it knows the group */
 		assert_int_equal(core.trouble.code, WS_OK);
 		if (cases[i].write)
 			send_set(c, 'C', cases[i].key, "value", 5);
@@ -109,20 +109,30 @@ TEST(what_works_is_no_trouble)
 
 TEST(one_peer_too_many_is_refused)
 {
+	static const char id[] = "/G/G//cuda//0";
 	core_open(&core, 3, "G");
-	peer_of(&core, 'C', "10.0.0.2:1");
+	send_wait(peer_of(&core, 'C', "10.0.0.2:1"), 'C', id);
 	struct ws_store_conn *second = peer_of(&core, 'A', "10.0.0.3:1");
 	struct ws_store_conn *clone = ws_store_conn_open(&core, "10.0.0.2:2");
 	talk(clone, "00cef7853c 0d 01000000", "01000000");
-	assert_int_equal(core.trouble.code, WS_OK);
 	struct ws_store_conn *third = peer_of(&core, 'C', "10.0.0.9:1");
+	assert_int_equal(core.joined, 3);
+	send_wait(second, 'A', id);
+	assert_int_equal(core.trouble.code, WS_OK);
+	send_wait(third, 'C', id);
 	assert_true(third->doomed);
 	assert_false(second->doomed);
-	assert_int_equal(core.joined, 2);
 	assert_int_equal(core.refused, 1);
 	trouble_says("10.0.0.9:1 is one too many: the group has world size 3");
 	/* Who has joined may count again: that is no second join. */
-	talk(second, "03 0500000000000000 \"init/\" 0000000000000000", "0200000000000000");
+	talk(second, "03 0500000000000000 \"init/\" 0000000000000000", "0300000000000000");
+	ws_store_core_fini(&core);
+
+	core_open(&core, 2, NULL);
+	peer_of(&core, 'C', "10.0.0.2:1");
+	assert_int_equal(core.trouble.code, WS_OK);
+	assert_true(peer_of(&core, 'C', "10.0.0.9:1")->doomed);
+	trouble_says("10.0.0.9:1 is one too many: the group has world size 2");
 	ws_store_core_fini(&core);
 }
 
@@ -160,6 +170,120 @@ TEST(two_peers_of_one_rank_are_trouble)
 	ws_store_core_fini(&core);
 }
 
+static void told(const char *address, const char *why)
+{
+	for (unsigned i = 0; i < core.n_strangers; i++)
+		if (strcmp(core.strangers[i].address, address) == 0 &&
+		    strstr(core.strangers[i].why, why))
+			return;
+	fail_msg("%s is not told: \"%s\"", address, why);
+}
+
+/* Two ranks in a group that is complete, then every request that a stranger can think of. */
+TEST(a_stranger_changes_nothing_and_is_told)
+{
+	static const struct { const char *bytes, *why; } acts[] = {
+		{ "01 0f00000000000000 \"/exception_dump\" 0100000000000000 01", "no rank" },
+		{ "01 1100000000000000 \"/default_pg/0/0/1\" 0100000000000000 01",
+		  "another name" },
+		{ "01 0e00000000000000 \"/G/G//cpu//0/1\" 0000000000000000", "another rank" },
+		{ "01 0500000000000000 \"init/\" 0100000000000000 \"9\"", "number of ranks" },
+		{ "02 0200000000000000 \"/k\" 0000000000000000 0100000000000000 \"9\"", "no rank" },
+		{ "04 0500000000000000 \"init/\" 0100000000000000", "all ranks had joined" },
+		{ "04 0500000000000000 \"init/\" ffffffffffffffff", "number of ranks" },
+		{ "04 0200000000000000 \"/k\" 0100000000000000", "no rank" },
+		{ "08 0500000000000000 \"/mine\"", "another rank" },
+		{ "08 0500000000000000 \"init/\"", "number of ranks" },
+		{ "09 0500000000000000 \"/mine\" 0100000000000000 \"x\"", "another rank" },
+		{ "0b 0100000000000000 0500000000000000 \"/mine\" 0100000000000000 \"x\"",
+		  "another rank" },
+		{ "0e 0200000000000000 \"/q\" 0100000000000000 \"x\"", "invalid request" },
+		{ "0f 0200000000000000 \"/q\"", "invalid request" },
+		{ "11", "all keys" },
+		{ "12 0200000000000000 \"/b\" 0100000000000000", "no rank" },
+		{ "01 0f00000000000000 \"wsync/sender/2/\" 0100000000000000 \"x\"", "no rank" },
+		{ "06 0100000000000000 0d00000000000000 \"/default_pg/0\"", "default group" },
+		{ "06 0100000000000000 0c00000000000000 \"pg_wrapper:x\"", NULL },
+		{ "06 0100000000000000 0f00000000000000 \"UniqueNCCLID:xx\"", NULL },
+		{ "06 0100000000000000 1100000000000000 \"SEQ_NUM_STORE_KEY\"", NULL },
+		{ "03 0500000000000000 \"/mine\"", NULL },
+		{ "05 0100000000000000 0f00000000000000 \"/exception_dump\"", NULL },
+		{ "07", NULL },
+		{ "0c", NULL },
+	};
+	for (size_t i = 0; i < sizeof acts / sizeof acts[0]; i++) {
+		struct ws_buf b;
+		const bool knows_a_name = strstr(acts[i].bytes, "/G/G/") != NULL;
+		core_open(&core, 3, "G");
+		struct ws_store_conn *a = peer_of(&core, 'C', "10.0.0.2:1");
+		send_set(a, 'C', "/G/G//cpu//0/1", "blob", 4);
+		send_set(a, 'C', "/mine", "v", 1);
+		send_set(peer_of(&core, 'C', "10.0.0.3:1"), 'C', "/G/G//cpu//0/2", "blob", 4);
+		struct ws_store_conn *s = ws_store_conn_open(&core, "10.6.6.6:1");
+		feed(s, "\x00\xce\xf7\x85\x3c", 5);
+		bytes_of(&b, acts[i].bytes);
+		feed(s, b.data, b.len);
+		ws_buf_free(&b);
+		if (s->doomed != (acts[i].why != NULL))
+			fail_msg("%s: doomed %d", acts[i].bytes, s->doomed);
+		if (acts[i].why)
+			told("10.6.6.6:1", acts[i].why);
+		ws_store_conn_close(s);
+		/* A name is a secret: a second rank 1 that knows it is a rank. */
+		if (knows_a_name)
+			trouble_says("both call themselves rank 1");
+		else if (core.trouble.code != WS_OK)
+			fail_msg("%s: %s", acts[i].bytes, core.trouble.msg);
+		const struct ws_bytes v = ws_store_entry_value(ws_store_keys_find(
+			&core.keys, (struct ws_bytes){ "/mine", 5 }));
+		assert_int_equal(v.n, 1);
+		ws_store_conn_close(a);
+		trouble_says(knows_a_name ? "both" : "rank 1 (10.0.0.2:1) left the rendezvous");
+		ws_store_core_fini(&core);
+	}
+}
+
+/* A lazy server's ranks use no key before the first bucket. */
+TEST(ranks_without_a_key_are_known_by_their_number)
+{
+	for (int before = 0; before < 2; before++) {
+		core_open(&core, 3, "G");
+		struct ws_store_conn *s = NULL, *a = peer_of(&core, 'C', "10.0.0.2:1");
+		if (before)
+			s = peer_of(&core, 'C', "10.6.6.6:1");
+		peer_of(&core, 'C', "10.0.0.3:1");
+		ws_store_watch_agreed(&core);
+		if (!before)
+			s = peer_of(&core, 'C', "10.6.6.6:1");
+		assert_int_equal(s->doomed, !before);
+		ws_store_conn_close(s);
+		told("10.6.6.6:1", before ? "before it took part" : "all ranks had joined");
+		assert_int_equal(core.trouble.code, WS_OK);
+		ws_store_conn_close(a);
+		trouble_says("the peer at 10.0.0.2:1 left the rendezvous");
+		ws_store_core_fini(&core);
+	}
+}
+
+TEST(a_sender_is_who_came_first_with_its_number)
+{
+	const struct ws_store_opts opts = { .world_size = 3, .senders = 2, .group = "G" };
+	assert_int_equal(ws_store_core_init(&core, &opts, NULL), 0);
+	core.now = 1;
+	struct ws_store_conn *a = peer_of(&core, 'C', "10.0.0.2:1");
+	struct ws_store_conn *s = peer_of(&core, 'C', "10.6.6.6:1");
+	send_set(a, 'C', WS_STORE_SENDER "2/list", "x", 1);
+	send_set(s, 'C', WS_STORE_SENDER "2/fail", "x", 1);
+	assert_true(s->doomed);
+	told("10.6.6.6:1", "no rank");
+	ws_store_conn_close(s);
+	send_set(a, 'C', WS_STORE_SENDER "2/sent", "x", 1);
+	assert_int_equal(core.trouble.code, WS_OK);
+	ws_store_conn_close(a);
+	trouble_says("sender 2 (10.0.0.2:1) left");
+	ws_store_core_fini(&core);
+}
+
 static void gloo_is(const char *prefix, char epoch)
 {
 	assert_string_equal(core.gloo.prefix, prefix);
@@ -170,7 +294,7 @@ TEST(the_first_gloo_peer_tells_prefix_and_layout)
 {
 	core_open(&core, 4, "G");
 	struct ws_store_conn *c = peer_of(&core, 'C', "10.0.0.2:1");
-	send_set(c, 'C', "/H/H//cpu//0/1", "blob", 4);
+	send_set(peer_of(&core, 'C', "10.0.0.7:1"), 'C', "/H/H//cpu//0/1", "blob", 4);
 	gloo_is("", 0);
 	send_set(c, 'C', "/G/G//cpu//0/1", "blob", 4);
 	gloo_is("/G/G//cpu//0/", 'C');
@@ -240,6 +364,8 @@ TEST(rank_0_is_emulated_where_torch_needs_it)
 	talk(a, "05 0100000000000000 1600000000000000 \"/G/G/SEQ_NUM_STORE_KEY\"", "00");
 	talk(a, "02 1600000000000000 \"/G/G/SEQ_NUM_STORE_KEY\"",
 	     "0800000000000000 0000000000000000");
+	send_wait(b, 'A', "/G/G/SEQ_NUM_STORE_KEY");
+	ws_store_conn_sent(b, b->tx.len);
 	/* The barrier counts us with the first who arrives, and overshoots for nobody. */
 	const char add_1[] = "03 1a00000000000000 \"/store_based_barrier_key:1\" 0100000000000000";
 	const char add_0[] = "03 1a00000000000000 \"/store_based_barrier_key:1\" 0000000000000000";

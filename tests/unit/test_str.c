@@ -97,6 +97,53 @@ TEST(foreign_text_cannot_move_a_terminal)
 	assert_int_equal(ws_utf8_step("\xf4\x90\x80\x80", 4), 0);
 }
 
+/* One character of each kind in "a_b": what Python's unicodedata calls Cf, Zl and Zp, and others
+ * that no terminal shows. */
+TEST(a_character_that_is_not_seen_is_replaced)
+{
+	static const char *const hidden[] = {
+		"\xc2\xad",         "\xd8\x9c",         "\xe2\x80\x8b",     "\xe2\x80\x8d",
+		"\xe2\x80\x8e",     "\xe2\x80\x8f",     "\xe2\x80\xa8",     "\xe2\x80\xa9",
+		"\xe2\x80\xaa",     "\xe2\x80\xae",     "\xe2\x81\xa0",     "\xe2\x81\xa6",
+		"\xe2\x81\xa9",     "\xef\xbb\xbf",     "\xef\xb8\x8f",     "\xe3\x85\xa4",
+		"\xf3\xa0\x81\x81", "\xf0\x9d\x85\xb3", "\xef\xbf\xb9",     "\xe1\xa0\x8e",
+	};
+	/* Their neighbors, and text that is written from right to left. */
+	static const char *const shown[] = {
+		"\xc2\xac", "\xe2\x80\x8a", "\xe2\x80\x90", "\xe2\x80\xa7", "\xe2\x80\xaf",
+		"\xe2\x81\x9f", "\xe2\x81\xb0", "\xef\xbf\xbc", "\xd7\xa9", "\xf0\x9d\x85\xb2",
+	};
+	char text[32], all[32];
+	for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++) {
+		snprintf(all, sizeof all, "a%sb", hidden[i]);
+		assert_string_equal(ws_printable(text, sizeof text, all, strlen(all)), "a?b");
+	}
+	for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
+		snprintf(all, sizeof all, "a%sb", shown[i]);
+		assert_string_equal(ws_printable(text, sizeof text, all, strlen(all)), all);
+	}
+}
+
+TEST(a_label_is_what_servers_report_as_it_is)
+{
+	static const char *const wrong[][2] = {
+		{ "a\xff", "x 'a?': it is not UTF-8" },
+		{ "caf\xe9", "x 'caf?': it is not UTF-8" },
+		{ "\xed\xa0\x80", "x '?" "?" "?': it is not UTF-8" },
+		{ "a\nb", "x 'a?b': it has a control or hidden character" },
+		{ "a\xe2\x80\xae", "x 'a?': it has a control or hidden character" },
+		{ "123456789", "x '123456789': it is longer than 8 bytes" },
+	};
+	struct ws_err err = WS_ERR_INIT;
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+		assert_fails_with(ws_check_label(wrong[i][0], "x", 8, &err), &err, WS_EUSAGE,
+		                  wrong[i][1]);
+	assert_int_equal(ws_check_label("12345678", "x", 8, &err), 0);
+	assert_int_equal(ws_check_label("caf\xc3\xa9", "x", 8, &err), 0);
+	assert_int_equal(ws_check_label(NULL, "x", 8, &err), 0);
+	assert_int_equal(ws_check_utf8("a\nb, as long as it wants to be", "x", &err), 0);
+}
+
 TEST(globs_match_whole_names)
 {
 	assert_true(
@@ -122,8 +169,14 @@ TEST(an_error_keeps_its_first_cause_and_place)
 	assert_int_equal(ws_err_set(NULL, WS_EINPUT, "nobody hears"), -1);
 	ws_err_set(&err, WS_EDATA, "afresh");
 	assert_string_equal(err.endpoint, "");
-	for (int code = 0; code <= 11; code++)
-		assert_string_not_equal(ws_code_name((enum ws_code)code), "unknown");
+	for (int code = 0; code <= WS_ECANCELLED; code++)
+		for (int other = 0; other < code; other++)
+			assert_string_not_equal(ws_code_name((enum ws_code)code),
+			                        ws_code_name((enum ws_code)other));
+	/* Scripts compare these numbers and words. */
+	assert_int_equal(WS_EUNKNOWN, 11);
+	assert_string_equal(ws_code_name(11), "unknown");
+	assert_string_equal(ws_code_name(WS_ECANCELLED), "cancelled");
 }
 
 TEST(a_long_message_is_cut_not_overrun)
@@ -171,6 +224,62 @@ TEST(deadlines_saturate)
 	assert_int_equal(ws_deadline_poll_ms(ws_deadline_in(0), 50), 0);
 	const int ms = ws_deadline_poll_ms(ws_deadline_in(WS_NS_PER_S), INT_MAX);
 	assert_true(ms > 1 && ms <= 1000);
+}
+
+TEST(passwords_are_hidden_in_messages)
+{
+	static const struct { const char *text, *shown; } cases[] = {
+		{ "open http://user:SECRET@h:1: no file", "open http://***@h:1: no file" },
+		{ "'https://TOKEN@h' and 'u:pw@h'", "'https://***@h'" },
+		{ "'u:pw@h' is no URL", "'u:**@h' is no URL" },
+		{ "http://a:b@c@h", "http://***@h" },
+		{ "http://a:b%40h", "http://***%40h" },
+		{ "http://u@h", "http://*@h" },
+		{ "http://u:p(w@h: x", "http://***@h: x" },
+		{ "'http://u:p'w@h': x", "'http://***@h': x" },
+		{ "http://u:p<w>@h/x", "http://***@h/x" },
+		{ "http://u:p\"w@h?x", "http://***@h?x" },
+		{ "http://u:p w\t'(x@h#x y", "http://***@h#x y" },
+		{ "http://u:p/w@h/x", "http://***@h/x" },
+		{ "http://u:p?w@h", "http://***@h" },
+		{ "GET http://a:1/x, https://u:p w@b:2/y", "GET http://a:1/x, https://***@b:2/y" },
+		{ "http://u:p w@a/ http://v:(@b/", "http://***@a/ http://***@b/" },
+		{ "bad 'u:p w(x@h:1'", "bad 'u:***@h:1'" },
+		{ "bad u:p(w'<x@h:1 here", "bad u:***@h:1 here" },
+		{ "mail a@b, at 10.0.0.1:80", "mail a@b, at 10.0.0.1:80" },
+		{ "GET http://gpu7:30000/x: said a@b", "GET http://gpu7:30000/x: said a@b" },
+		{ "http://gpu7:http: no port", "http://gpu7:http: no port" },
+		{ "u:@h @ :", "u:@h @ :" },
+		{ "://@h", "://@h" },
+		{ "", "" },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct ws_err err = WS_ERR_INIT;
+		ws_err_set(&err, WS_EUSAGE, "%s", cases[i].text);
+		assert_string_equal(err.msg, cases[i].shown);
+	}
+}
+
+/* The URL crosses the limit of the message, so that its '@' may be lost. */
+TEST(passwords_are_hidden_where_a_message_is_cut)
+{
+	static const char *const urls[] = { "http://user:SECRET@h/", "http://user:SE CRET@h/",
+		                            "http://SECRET@h/", "user:SECRET@h", "'user:SE'C@h'" };
+	struct ws_err err = WS_ERR_INIT;
+	char text[sizeof err.msg + 64];
+	for (size_t k = 0; k < sizeof urls / sizeof *urls; k++)
+		for (size_t n = sizeof err.hint - 40; n < sizeof err.msg + 10; n++) {
+			memset(text, '.', n);
+			snprintf(text + n, sizeof text - n, " %s", urls[k]);
+			ws_err_set(&err, WS_EUSAGE, "%s", text);
+			ws_err_hint(&err, "%s", text);
+			if (strstr(err.msg, ":S") || strstr(err.msg, "/S") ||
+			    strstr(err.hint, ":S") || strstr(err.hint, "/S"))
+				fail_msg("%s at %zu: %s, %s", urls[k], n, err.msg, err.hint);
+		}
+	snprintf(text, sizeof text, "GET http://gpu7:30000 %*s", (int)sizeof err.msg, "x");
+	ws_err_set(&err, WS_EUSAGE, "%s", text);
+	assert_non_null(strstr(err.msg, "http://gpu7:30000 "));
 }
 
 RUN_TESTS(NULL, NULL)

@@ -71,7 +71,7 @@ TEST(the_configuration_is_read)
 		"\"data_parallel_size\":3,\"enable_expert_parallel\":true,"
 		"\"worker_extension_cls\":\"wsync_vllm.WorkerExtension\"},"
 		"\"cache_config\":{\"cache_dtype\":\"auto\",\"enable_prefix_caching\":false},"
-		"\"device_config\":{\"device\":\"cpu\",\"device_type\":\"cpu\"},"
+		"\"device_config\":{\"device\":\"cpu:0\"},"
 		"\"weight_transfer_config\":{\"backend\":\"nccl\"}}}");
 	ws_vllm_decode_config(root, &info);
 	assert_int_equal(info.tp_size, 4);
@@ -82,6 +82,7 @@ TEST(the_configuration_is_read)
 	assert_string_equal(info.quantization, "");
 	assert_string_equal(info.model_path, "/models/q");
 	assert_string_equal(info.engine, "nccl");
+	assert_string_equal(info.device, "cpu");
 	assert_true(info.gloo_worker && info.disable_radix_cache);
 	assert_true(info.instance != 0);
 	ws_json_free(root);

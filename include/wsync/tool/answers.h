@@ -135,6 +135,31 @@ struct ws_verify_routing_opts {
 /* As ws_verify_logprobs. */
 int ws_verify_routing(const struct ws_verify_routing_opts *opts, struct ws_err *err);
 
+/* ---- caches ---- */
+
+enum ws_cached_verdict { WS_CACHED_NONE, WS_CACHED_SOME, WS_CACHED_UNKNOWN };
+
+/* One endpoint. Tokens are counts of the prompt's; -1: not reported. */
+struct ws_cache_checked {
+	const char *url;
+	int64_t prompt, before, after; /* cached before and after {between} */
+	enum ws_cached_verdict verdict;
+	const char *why;               /* if unknown, the reason; else "" */
+};
+
+struct ws_verify_caches_opts {
+	struct ws_ask_opts ask;        /* its prompts are not used */
+	unsigned tokens;               /* of the prompt, which is random; 0: 200 */
+	/* runs what must clear the caches; ctx is ask.ctx */
+	int (*between)(void *ctx, struct ws_err *err);
+	void (*checked)(void *ctx, const struct ws_cache_checked *c); /* may be NULL */
+};
+
+/* Sends one new prompt twice, runs {between}, and sends it again. 0: no endpoint used cached tokens
+ * then. WS_EMISMATCH: one did. WS_EUNKNOWN: none did, but one does not report cached tokens, or had
+ * none before. An error of {between} is returned as it is. */
+int ws_verify_caches(const struct ws_verify_caches_opts *opts, struct ws_err *err);
+
 #ifdef __cplusplus
 }
 #endif

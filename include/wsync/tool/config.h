@@ -44,6 +44,9 @@ bool ws_config_has(const struct ws_config *c, const char *key, int64_t value);
 /* Do both levels have this key, with different values? (Often tie_word_embeddings.) */
 bool ws_config_disagrees(const struct ws_config *c, const char *key);
 
+/* Is the head the embedding? tie_word_embeddings, or the default of the model type. */
+bool ws_config_tied(const struct ws_config *c);
+
 /* quantization_config. */
 struct ws_quant {
 	const char *method;           /* "fp8", "mxfp4", "compressed-tensors"; "" none */
@@ -53,15 +56,35 @@ struct ws_quant {
 	size_t n_skip;
 	const char *scale_fmt;        /* "ue8m0": scales are powers of two; "": absent */
 	const char *activation;       /* activation_scheme: "dynamic", "static"; "": absent */
+	const char *algo;             /* ModelOpt's quant_algo, else a format: "NVFP4"; NULL, "" */
+	int64_t bits;                 /* of a weight (AWQ, GPTQ, compressed-tensors); 0: absent */
+	bool integers;                /* compressed-tensors: the weights are integers */
+	bool ignored_layers;          /* that key has the list */
+	unsigned rules;               /* enum ws_skip_rule: how servers may match the list */
 };
+/* How releases of servers match the list. 0: by whole segments, see ws_quant_skips. */
+enum ws_skip_rule {
+	WS_SKIP_VLLM = 1,
+	WS_SKIP_SGLANG_NAME = 2,  /* to 0.5.6 */
+	WS_SKIP_SGLANG_PART = 4,  /* 0.5.9 */
+	WS_SKIP_SGLANG_SHARD = 8, /* 0.5.10 */
+	WS_SKIP_SGLANG_PATH = 16  /* from 0.5.11 on */
+};
+/* The rules of a release; several where it cannot be known which it has. */
+unsigned ws_quant_rules(bool vllm, const char *version);
 const struct ws_quant *ws_config_quant(const struct ws_config *c); /* never NULL */
 /* Replaces the quantization_config, after a transform. Borrows the strings and copies their
  * list. */
 int ws_config_set_quant(struct ws_config *c, const struct ws_quant *q, struct ws_err *err);
-/* Is this module ("model.layers.0.mlp.gate") left unquantized? An entry matches the module itself,
- * modules below it, its last segments ("gate", "mlp.gate"), and "*" as a glob. A trailing
- * ".weight" is ignored; "re:" patterns match nothing. */
+/* The list is matched as servers with these rules (ws_quant_rules) match it. */
+void ws_config_set_rules(struct ws_config *c, unsigned rules);
+/* Is this module ("model.layers.0.mlp.gate") left unquantized, by the first of q->rules? Without
+ * rules an entry matches the module itself, modules below it, its last segments ("gate",
+ * "mlp.gate"), and "*" as a glob; a trailing ".weight" is ignored, and "re:" patterns match
+ * nothing. */
 bool ws_quant_skips(const struct ws_quant *q, const char *module);
+/* Do all of q->rules say the same of this module? */
+bool ws_quant_agrees(const struct ws_quant *q, const char *module);
 
 /* Writing the config.json of transformed weights. */
 /* Appends this config.json with another quantization_config; all other members stay as written,

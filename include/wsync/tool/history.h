@@ -24,6 +24,7 @@ struct ws_history_endpoint {
 	enum ws_endpoint_state state; /* after the push */
 	double coverage;          /* percent of the bytes that its checksums proved; < 0: none */
 	const char *message;      /* why it does not have the weights; "": none */
+	uint64_t instance;        /* ws_endpoint_info.instance; 0: unknown */
 };
 
 /* One push. */

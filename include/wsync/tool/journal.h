@@ -51,6 +51,7 @@ struct ws_journal_staged {
 	/* of WS_UPDATE_DISK: what the servers will load, and as which format; else "" */
 	const char *model_path, *load_format;
 	const char *written;      /* the same directory here, if it was written for this; else "" */
+	uint64_t written_id;      /* of the files there (disk_files.h); 0: not known */
 	bool used;                /* a server was asked to load it: it may be its model */
 	unsigned keep;            /* ws_push_opts.disk_keep */
 };
@@ -63,12 +64,13 @@ struct ws_journal_endpoint {
 	bool grouped;             /* perhaps it is in the group */
 	enum ws_open_update open_update;
 	const char *version;      /* weight version before, "" unknown */
-	uint64_t instance;        /* ws_endpoint_info.instance, of staged updates; 0 unknown */
+	uint64_t instance;        /* ws_endpoint_info.instance; 0 unknown */
 	bool slept;               /* it had released memory, which the push must wake */
 	unsigned asleep; /* enum ws_memory: still released memory. A server may die of being woken
 	                  * twice, so it is cleared before the request that wakes leaves */
 	/* it has all of this push, but is partial: an earlier push is incomplete */
 	bool inherited;
+	bool sure;                /* instance is unique (WS_IDENTITY_SURE) */
 };
 
 struct ws_journal_file {
@@ -80,6 +82,10 @@ struct ws_journal_file {
 struct ws_journal_record {
 	struct ws_process process;
 	bool ended;               /* the push itself is over, whatever its process does now */
+	bool refused;             /* a server refused its weights, or has others than were sent */
+	/* No push: wsync-ctl paused the server, or released its memory. It has ended, sent nothing,
+	 * and its endpoint is committed, or partial where weights came back without values. */
+	bool by_hand;
 	int64_t began, updated;   /* seconds since 1970 */
 	const char *group;        /* "" none */
 	/* The rendezvous address, until all endpoints have answered the request to join; then
@@ -148,6 +154,7 @@ struct ws_repair_answer {
 	bool may_join;            /* it may still process the request to join; it stays recorded */
 	bool in_update;           /* it did not answer the request to end its open update */
 	bool staged;              /* it keeps a staged update, which is in order */
+	bool restarted;           /* another start of the server, which the record is not about */
 	bool settled;             /* nothing is left to repair: the record forgets it */
 };
 
@@ -169,6 +176,14 @@ int ws_journal_forget(struct ws_journal_entry *entry, const char *const *urls, s
  * WS_EINPUT and names the file that changed. Opens each file. */
 int ws_journal_check_source(const struct ws_journal_record *r, struct ws_err *err);
 
+/* Is the record about another start of the server than the one that was detected? Then nothing of
+ * it is true any more. */
+bool ws_journal_is_other(const struct ws_journal_endpoint *e, const struct ws_endpoint_info *info);
+/* Is it about the server at this URL? Also if it was reached by another URL, where its instance is
+ * unique. info NULL: not detected, so only URLs are compared. */
+bool ws_journal_is_about(const struct ws_journal_endpoint *e, const char *url,
+                         const struct ws_endpoint_info *info);
+
 /* What the record knows to be wrong with the weights of this endpoint, as the start of a sentence;
  * NULL: nothing. */
 const char *ws_journal_mixture(const struct ws_journal_endpoint *e);
@@ -176,11 +191,19 @@ const char *ws_journal_mixture(const struct ws_journal_endpoint *e);
 /* Is there anything to repair at this endpoint? */
 bool ws_journal_owes(const struct ws_journal_endpoint *e);
 
-/* To be called when this endpoint has released memory or taken it back outside of a push. Corrects
- * the affected records, unless a push is using the endpoint. */
-void ws_journal_note_memory(const char *state_dir, const char *url, unsigned memory, bool released);
-/* The same after this endpoint was resumed. */
-void ws_journal_note_resumed(const char *state_dir, const char *url);
+/* What was done to an endpoint outside of a push. */
+struct ws_deed {
+	enum { WS_DEED_PAUSED, WS_DEED_RESUMED, WS_DEED_SLEPT, WS_DEED_WOKEN } what;
+	unsigned memory;          /* enum ws_memory, of SLEPT and WOKEN */
+	bool told;                /* SLEPT: the server says itself that it sleeps: no new record */
+	bool kept;                /* WOKEN: it has kept a copy of its weights */
+};
+/* To be called after the deed. Corrects the records of this server; if it was paused or put to
+ * sleep and no record says so, makes one by hand. Does nothing while a push is using the endpoint.
+ * info NULL: not detected. -1: nothing could be recorded. */
+int ws_journal_note_deed(const char *state_dir, const char *url,
+                         const struct ws_endpoint_info *info, const struct ws_deed *deed,
+                         struct ws_err *err);
 
 #ifdef __cplusplus
 }

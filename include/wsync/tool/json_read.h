@@ -6,6 +6,11 @@
  * integers are exact or refused (cJSON keeps doubles: beyond 2^53 they differ from the
  * text); duplicate keys can be found. cJSON itself limits the depth to 1000.
  *
+ * A parsed value costs up to 150 bytes, and "0," are two bytes of text. So the values are counted
+ * before the text is parsed, and a text with more than the caller wants is refused. Memory stays
+ * below 150 bytes for each value that is allowed, and the length of the text: 10 MiB, 150 MiB or
+ * 600 MiB for the first three limits.
+ *
  * Look-up walks the members: for large objects iterate once and build an index. */
 #ifndef WSYNC_TOOL_JSON_READ_H
 #define WSYNC_TOOL_JSON_READ_H
@@ -22,8 +27,19 @@ struct ws_json; /* a node; the caller of ws_json_parse owns the root */
 enum ws_json_type { WS_JSON_NULL, WS_JSON_BOOL, WS_JSON_NUMBER, WS_JSON_STRING, WS_JSON_ARRAY,
 	            WS_JSON_OBJECT };
 
-/* NULL with WS_EINPUT "<what>: not JSON at byte N: <reason>". text need not be NUL-terminated. */
+/* How many values a text may have. */
+enum {
+	WS_JSON_SMALL = 1 << 16, /* a request that names a few things */
+	WS_JSON_USUAL = 1 << 20, /* ws_json_parse */
+	WS_JSON_LARGE = 1 << 22, /* a server's answer: a listing of 90,000 tensors has 650,000 */
+	WS_JSON_FILE = 1 << 25,  /* a file of answers that the user names */
+};
+
+/* NULL with WS_EINPUT "<what>: not JSON at byte N: <reason>", or because it has too many values.
+ * text need not be NUL-terminated. */
 struct ws_json *ws_json_parse(const char *text, size_t len, const char *what, struct ws_err *err);
+struct ws_json *ws_json_parse_most(const char *text, size_t len, size_t most, const char *what,
+                                   struct ws_err *err);
 void ws_json_free(struct ws_json *root); /* NULL is fine */
 
 enum ws_json_type ws_json_type(const struct ws_json *node); /* NULL node: WS_JSON_NULL */

@@ -114,6 +114,9 @@ bool ws_layout_tied(const struct ws_layout *l); /* lm_head is the embedding */
 size_t ws_layout_param_count(const struct ws_layout *l);
 const struct ws_param *ws_layout_param(const struct ws_layout *l, size_t i);
 const struct ws_param *ws_layout_find_param(const struct ws_layout *l, const char *name);
+/* The same by the name that a server reports, which may be vLLM's: "mlp.experts.routed_experts.X"
+ * for mlp.experts.X, "attn" and "embedding" of gpt-oss for self_attn and embed_tokens. */
+const struct ws_param *ws_layout_find_shown(const struct ws_layout *l, const char *name);
 size_t ws_layout_part_count(const struct ws_layout *l);
 const struct ws_part *ws_layout_part(const struct ws_layout *l, size_t i);
 const struct ws_part *ws_layout_find_part(const struct ws_layout *l, const char *name);

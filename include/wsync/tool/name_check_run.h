@@ -25,8 +25,8 @@ struct ws_name_check_target {
 	char listed[WS_URL_MAX + 64];          /* origin of the listing; "": none */
 	char unlisted[256];                    /* why there is no listing */
 	char model_type[64], architecture[96]; /* from the server's config.json; "": unknown */
-	bool keeps_anything;                   /* wsync-endpoint without a model: every name fits */
-	bool fused_whole;                      /* see ws_namecheck_opts */
+	bool keeps_anything;                   /* wsync-endpoint without a model: takes any name */
+	bool whole_modules, keeps_biases;      /* see ws_namecheck_opts */
 	/* ws_name_check_measure queries it: config and listing are unknown */
 	bool askable;
 	/* data-parallel: number of parts in replies to ws_name_check_measure */
@@ -63,17 +63,19 @@ bool ws_name_check_same(const struct ws_name_check_target *a, const struct ws_na
 struct ws_name_check_run_opts {
 	const struct ws_input *input; /* borrowed until ws_name_check_run_free, as all of this */
 	const struct ws_plan *plan;   /* NULL */
-	/* as of ws_plan_opts; any of them: a part is sent */
+	/* as of ws_namecheck_opts */
 	const char *const *include, *const *exclude;
 	size_t n_include, n_exclude;
-	/* a part is sent in any case: other senders send the rest */
-	bool part;
+	bool (*elsewhere)(const void *ctx, const char *name);
+	const void *elsewhere_ctx;
 	bool scan, tied_later; /* as of ws_namecheck_opts */
 	const struct ws_cancel *cancel;
 };
 
 struct ws_name_check_run {
-	/* the names were compared with the server's data, or with files that the caller named */
+	/* The names were compared with the server's data, or with files that the caller named. An
+	 * endpoint without a model confirms names that fit the rules, if it has received tensors of
+	 * all of them in these shapes before. */
 	bool checked;
 	/* not checked, but compared with the source's own config.json */
 	bool own_config;

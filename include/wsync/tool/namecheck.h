@@ -68,6 +68,16 @@ struct ws_tied {
 };
 enum { WS_TIED_MAX = 4 };
 
+/* What one {exclude}, or all {include} together, leave out. */
+struct ws_left_out {
+	const char *option;        /* "include", "exclude" */
+	const char *const *globs;  /* of the caller's options; n_globs of them */
+	size_t n_globs;
+	size_t tensors;            /* of the source */
+	size_t needed;             /* of the tensors that the server needs */
+};
+enum { WS_LEFT_OUT_MAX = 16 };     /* the last entry stands for all further globs */
+
 struct ws_findings;
 struct ws_namecheck_opts;
 /* Lists the tied heads of a model of which only the config.json is known. */
@@ -86,6 +96,11 @@ struct ws_findings {
 	size_t sent, params, parts;
 	struct ws_tied tied[WS_TIED_MAX]; /* with tied_later: not compared yet */
 	size_t n_tied;
+	struct ws_left_out left_out[WS_LEFT_OUT_MAX];
+	size_t n_left_out;
+	size_t needed;            /* tensors that the server needs, the left out ones included;
+	                           * 0: unknown, and so is what was left out of them */
+	size_t received;          /* compared with tensors that the endpoint has received before */
 	void *priv;
 };
 
@@ -109,7 +124,9 @@ struct ws_namecheck_opts {
 	const struct ws_server_fact *facts;   /* each becomes a finding */
 	size_t n_facts;
 	const struct ws_plan *plan;           /* for partners and buckets; NULL */
-	/* globs as in ws_plan_opts; items that they leave out are not sent and not reported */
+	/* Globs as in ws_plan_opts, for both sides: a tensor of the source that they leave out is
+	 * not sent, and a tensor that the server needs may be missing if they leave out its
+	 * name. */
 	const char *const *include;
 	size_t n_include;
 	const char *const *exclude;
@@ -117,11 +134,14 @@ struct ws_namecheck_opts {
 	/* the server reported tp itself: shapes that fit another tp only are those of another
 	 * model */
 	bool tp_known;
-	/* the caller chose tensors: missing ones are notes */
-	bool subset;
-	/* a fused parameter that gets only a part loses the rest, so that is an error even then
-	 * (vLLM) */
-	bool fused_whole;
+	/* Does another sender send the tensor of this name? NULL: there is no other sender. */
+	bool (*elsewhere)(const void *ctx, const char *name);
+	const void *elsewhere_ctx;
+	/* A module that gets only a part loses the rest (vLLM), so that is an error even if the
+	 * rest was left out, or is sent by another sender. */
+	bool whole_modules;
+	/* of them: biases keep their values when the weights beside them come (vLLM 0.32) */
+	bool keeps_biases;
 	bool scan;                            /* read every tensor */
 	/* list tied heads for ws_tied_check instead of comparing them */
 	bool tied_later;
@@ -129,9 +149,12 @@ struct ws_namecheck_opts {
 };
 
 /* Returns 0 if the check ran, whatever it found. WS_EUSAGE: neither layout nor listing. A
- * listing of received tensors proves nothing and is ignored. Findings own their strings. */
+ * listing of received tensors (of an endpoint without a model) is compared by shapes only. Findings
+ * own their strings. */
 int ws_namecheck(const struct ws_namecheck_opts *opts, struct ws_findings *out, struct ws_err *err);
 void ws_findings_free(struct ws_findings *f); /* NULL is fine */
+/* Counts what the globs leave out of the source, where nothing is compared. */
+void ws_namecheck_left_out(const struct ws_namecheck_opts *opts, struct ws_findings *out);
 
 #ifdef __cplusplus
 }

@@ -12,6 +12,7 @@
 #ifndef WSYNC_TOOL_SERVE_H
 #define WSYNC_TOOL_SERVE_H
 
+#include "wsync/cancel.h"
 #include "wsync/err.h"
 #include "wsync/log.h"
 
@@ -91,6 +92,7 @@ struct ws_serve_opts {
 	bool routed_experts;      /* /generate reports the experts of each token on request */
 	unsigned busy;            /* emulated running requests */
 	const char *api_key_file; /* NULL: open to everybody */
+	const char *admin_api_key_file; /* of SGLang's --admin-api-key; NULL: none */
 	const char *model_path;   /* NULL: model, else "wsync-endpoint" */
 	const char *served_model_name; /* NULL: model_path */
 	const char *dtype;        /* NULL: as the model's config says, else "bfloat16" */
@@ -103,6 +105,7 @@ struct ws_serve_opts {
 	int64_t ready_ns;         /* for a two-phase receive to begin; 0: 60 s */
 	int64_t complete_ns;      /* and, from the request to complete on, to end; 0: 300 s */
 	const struct ws_log *log; /* borrowed until ws_serve_stop */
+	const struct ws_cancel *cancel; /* ends the look-up of the name in `listen`; may be NULL */
 	void (*warn)(void *ctx, const char *text); /* during ws_serve_start only; may be NULL */
 	void (*die)(void *ctx); /* action of fault "die", from any thread; does not return. NULL:
 	                         * as crash; without that, the fault drops the connection */
@@ -133,6 +136,8 @@ struct ws_serve_opts {
  * routes, all kinds but flip and corrupt: wire/store, wire/connect, and wire/payload, which cannot
  * refuse. */
 int ws_serve_start(const struct ws_serve_opts *opts, struct ws_serve **out, struct ws_err *err);
+/* Do servers of this family have --admin-api-key? */
+bool ws_serve_has_admin_key(enum ws_serve_lineage lineage);
 /* Aborts running requests, closes every connection, joins the threads. NULL is fine. */
 void ws_serve_stop(struct ws_serve *s);
 

@@ -18,9 +18,13 @@ struct ws_journal_entry *ws_staged_at(const struct ws_journal_list *list, const 
 bool ws_staged_can(const struct ws_journal_endpoint *e);
 /* True if the endpoint has all of its update, and has not begun to load it. */
 bool ws_staged_waits(const struct ws_journal_record *r, const struct ws_journal_endpoint *e);
-/* True if the server was restarted since, and has lost the update. It can still load a
- * checkpoint. */
+/* True if the server was restarted since, and has lost the update. */
 bool ws_staged_lost(const struct ws_journal_endpoint *e, const struct ws_endpoint_info *info);
+/* A checkpoint waits that was staged for another start of the server, or for another server: it is
+ * not known to fit this one. */
+bool ws_staged_strange(const struct ws_journal_endpoint *e, const struct ws_endpoint_info *info);
+/* Sets that as the error, and returns -1. */
+int ws_staged_refuse_strange(const char *url, struct ws_err *err);
 
 struct ws_discarding {
 	struct ws_journal_entry *entry; /* these two as ws_staged_at returned them */

@@ -40,10 +40,26 @@ bool ws_ends_with(const char *s, const char *end);
 
 /* Length of the valid UTF-8 sequence that begins at s and ends within n bytes; 0: there is none. */
 size_t ws_utf8_step(const char *s, size_t n);
+bool ws_utf8_is(const char *text); /* all of it */
+/* The character of such a sequence. */
+uint32_t ws_utf8_code(const char *s, size_t step);
+/* Can a person see it? Not a control, and no character that is invisible, ends a line or changes
+ * the direction of the text around it. */
+bool ws_utf8_is_shown(const char *s, size_t step);
 
-/* Copies at most n-1 bytes of s with control characters and invalid UTF-8 replaced by '?', so that
- * foreign text can be quoted on a terminal. Returns dst. */
+/* Can servers be told this text? NULL is fine; WS_EUSAGE "<what> 'TEXT': it is not UTF-8". */
+int ws_check_utf8(const char *text, const char *what, struct ws_err *err);
+/* The same for a label that servers report and people compare: at most `most` bytes, all of whose
+ * characters are shown. */
+int ws_check_label(const char *text, const char *what, size_t most, struct ws_err *err);
+
+/* Copies at most n-1 bytes of s with invalid UTF-8 and the characters that are not shown replaced
+ * by '?', so that foreign text can be quoted on a terminal. Returns dst. */
 char *ws_printable(char *dst, size_t n, const char *s, size_t len);
+/* Puts asterisks in the place of the user and password of "http://user:password@host", and of the
+ * password of "user:password@host": messages quote arguments. cut: the text has lost its end; then
+ * what may be a password goes, too. */
+void ws_hide_passwords(char *text, bool cut);
 
 #ifdef __cplusplus
 }

@@ -42,6 +42,7 @@ struct ws_verify_result {
 	size_t equal, different;
 	size_t missing;           /* in the source, not on the server */
 	size_t unexpected;        /* on the server, not in the source */
+	size_t not_sent;          /* on the server, and left out by the globs: not compared */
 	/* on the server, of a draft model that is not in the source: not compared */
 	size_t drafts;
 	size_t unanswered;        /* samples that the server did not return */
@@ -54,7 +55,7 @@ struct ws_verify_opts {
 	const char *const *endpoints; /* URLs as ws_endpoint_normalize leaves them */
 	size_t n_endpoints;
 	const struct ws_input *input;
-	/* globs, as ws_plan_opts; then nothing is unexpected */
+	/* globs, as ws_plan_opts; nothing that they leave out is unexpected */
 	const char *const *include, *const *exclude;
 	size_t n_include, n_exclude;
 	/* with WS_MEANS_PROOF: percent of the bytes that must be proven; 0: 100 */

@@ -14,7 +14,7 @@ enum ws_serve_fault_kind {
 	WS_FAULT_NONE, WS_FAULT_REFUSE, WS_FAULT_HANG, WS_FAULT_DROP, WS_FAULT_DIE, WS_FAULT_SLOW,
 	WS_FAULT_GARBAGE, WS_FAULT_WRONG_LENGTH,
 	WS_FAULT_BATCH_VARIANT, /* only /generate, at every call from K on */
-	WS_FAULT_STALE,         /* only /flush_cache */
+	WS_FAULT_STALE,         /* only of routes that flush */
 	WS_FAULT_CORRUPT        /* serve_corrupt.c; "flip" is short for it */
 };
 

@@ -4,6 +4,7 @@
  * Prompts wait while generation is paused or an update holds the model; then they occupy the
  * scheduler. Each prompt is computed separately, so its answer does not depend on the batch. */
 #include "serve_generate.h"
+#include "serve_lineage.h"
 #include "serve_vllm.h"
 
 #include "hash.h"
@@ -80,6 +81,12 @@ static size_t most_cached(const struct ws_generate_one *one)
 	return one->logprobs && one->from < most ? one->from : most;
 }
 
+/* The cache keeps whole blocks: of 16 tokens in a vLLM on a GPU, of one in an SGLang. */
+static size_t cache_block(const struct ws_serve *s)
+{
+	return ws_serve_in(s->opts.lineage, WS_IN_VLLM) ? 16 : 1;
+}
+
 static int run_one(const struct ws_serve *s, const struct ws_generate *g,
                    struct ws_generate_one *one)
 {
@@ -88,6 +95,7 @@ static int run_one(const struct ws_serve *s, const struct ws_generate *g,
 	if (!one->states)
 		return -1;
 	one->cached = ws_serve_prompts_find(s, one->ids, most_cached(one), one->states);
+	one->cached -= one->cached % cache_block(s);
 	for (size_t i = one->cached; i < n; i++) {
 		const uint64_t before = i ? one->states[i - 1] : 0;
 		if (i >= one->n_prompt)

@@ -32,7 +32,7 @@ static int open_mesh(struct ws_serve_rank *r, struct ws_err *err)
 	struct ws_serve_group *g = r->group;
 	struct ws_serve *s = g->serve;
 	char host[WS_HOST_MAX];
-	if (ws_host_local_toward(g->address, host, sizeof host, err))
+	if (ws_host_local_toward(g->address, r->until, &g->cancel, host, sizeof host, err))
 		return -1;
 	const bool old = s->opts.torch == WS_TORCH_1_13;
 	const struct ws_gloo_kv kv = ws_gloo_kv_client(r->client);

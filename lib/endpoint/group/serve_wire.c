@@ -85,7 +85,7 @@ static int make_card(struct ws_serve_rank *r, struct ws_buf *out, struct ws_err 
 {
 	struct ws_gloo_address address;
 	uint16_t port = 0;
-	const int fd = ws_sock_listen("127.0.0.1", 0, &port, err);
+	const int fd = ws_sock_listen("127.0.0.1", 0, 0, NULL, &port, err);
 	if (fd < 0)
 		return -1;
 	close(fd);

@@ -57,6 +57,14 @@ static void write_version(struct ws_jw *jw, struct ws_serve *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
+/* Real servers list the seconds of each phase of their start. */
+static void write_startup(struct ws_jw *jw, const struct ws_serve *s)
+{
+	ws_jw_object(jw, "startup_time");
+	ws_jw_double(jw, "e2e_s", (double)(s->clock_ns % (1000 * WS_NS_PER_S)) / 1e9);
+	ws_jw_end_object(jw);
+}
+
 /* Locks, because an update from disk changes model_path. */
 static void write_path(struct ws_jw *jw, struct ws_serve *s)
 {
@@ -104,6 +112,7 @@ static void write_switches(struct ws_jw *jw)
 		"rl_on_policy_target",
 		"speculative_algorithm",
 		"custom_weight_loader",
+		"hicache_storage_backend",
 	};
 	for (size_t i = 0; i < sizeof off / sizeof off[0]; i++)
 		ws_jw_bool(jw, off[i], false);
@@ -143,6 +152,8 @@ void ws_serve_route_server_info(struct ws_serve_call *c)
 	ws_jw_str(&jw, "host", s->host);
 	ws_jw_uint(&jw, "port", s->port);
 	ws_jw_uint(&jw, "random_seed", s->seed);
+	if (ws_serve_in(s->opts.lineage, WS_HAS_STARTUP_TIME))
+		write_startup(&jw, s);
 	ws_jw_str(&jw, "device", s->opts.device ? s->opts.device : "cpu");
 	ws_jw_uint(&jw, "tp_size", s->opts.tp);
 	ws_jw_uint(&jw, "dp_size", 1);
@@ -192,7 +203,7 @@ void ws_serve_route_models(struct ws_serve_call *c)
 	ws_jw_str(&jw, "root", s->vllm ? s->model_path : s->served_model_name);
 	pthread_mutex_unlock(&s->lock);
 	ws_jw_str(&jw, "object", "model");
-	ws_jw_int(&jw, "created", s->created);
+	ws_jw_int(&jw, "created", s->clock_ns / WS_NS_PER_S);
 	ws_jw_str(&jw, "owned_by", s->vllm ? "vllm" : "sglang");
 	ws_jw_null(&jw, "parent");
 	ws_jw_int(&jw, "max_model_len", WS_GENERATE_CONTEXT);
@@ -303,4 +314,10 @@ void ws_serve_route_flush(struct ws_serve_call *c)
 		set_text(c, 200, "Cache flushed.\n");
 	else
 		set_text(c, 400, "Cache not flushed: there are running or waiting requests.\n");
+}
+
+/* There is no such storage. The text of the answer is the same then. */
+void ws_serve_route_clear_storage(struct ws_serve_call *c)
+{
+	set_text(c, 400, "Hierarchical cache storage backend cleared.\n");
 }

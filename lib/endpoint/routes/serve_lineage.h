@@ -48,6 +48,7 @@ enum {
 	WS_HAS_CHECKSUMS = WS_IN_0_5_15,
 	WS_HAS_X_API_KEY = WS_IN_FROM_2026,     /* beside Authorization: Bearer */
 	WS_HAS_EXTENDED_INFO = WS_IN_FROM_2026, /* /model_info reports the architecture */
+	WS_HAS_STARTUP_TIME = WS_IN_LENIENT | WS_IN_2026 | WS_IN_SESSION, /* in /server_info */
 	/* by default, logprobs of a prompt begin with its last token */
 	WS_HAS_LAST_TOKEN = WS_IN_0_4 | WS_IN_0_5 | WS_IN_XORL_LEGACY,
 

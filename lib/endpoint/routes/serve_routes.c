@@ -3,6 +3,7 @@
  *
  * Answers have the servers' forms: FastAPI's {"detail"} for unknown paths and methods, the
  * validation handler's {"object":"error"}, {"success","message"} from the scheduler. */
+#include "http.h"
 #include "serve_call.h"
 #include "serve_lineage.h"
 #include "serve_vllm.h"
@@ -135,11 +136,13 @@ static void answer_fixed(struct ws_serve_reply *rp, unsigned status, const char 
 bool ws_serve_admit(struct ws_serve *s, const struct ws_serve_request *rq,
                     struct ws_serve_reply *rp)
 {
+	const bool admin = s->admin_key && ws_http_wants_admin(rq->path);
+	const char *key = admin ? s->admin_key : s->api_key;
 	/* vLLM guards nothing but OpenAI's routes */
-	if (!s->api_key || strncmp(rq->path, "/health", 7) == 0 ||
+	if (!key || strncmp(rq->path, "/health", 7) == 0 ||
 	    (s->vllm && strncmp(rq->path, "/v1", 3) != 0) ||
 	    strcmp(rq->method, "OPTIONS") == 0 ||
-	    ws_serve_has_key(rq, s->api_key, ws_serve_in(s->opts.lineage, WS_HAS_X_API_KEY)))
+	    ws_serve_has_key(rq, key, ws_serve_in(s->opts.lineage, WS_HAS_X_API_KEY)))
 		return true;
 	answer_fixed(rp, 401, "{\"error\":\"Unauthorized\"}");
 	return false;
@@ -216,7 +219,8 @@ static void run_with_body(struct ws_serve_call *c, const struct ws_serve_route *
 	}
 	struct ws_json *root = NULL;
 	if (c->rq->body_len && r->body != WS_SERVE_NO_BODY) {
-		root = ws_json_parse(c->rq->body, c->rq->body_len, "body", &err);
+		root = ws_json_parse_most(c->rq->body, c->rq->body_len, WS_JSON_LARGE, "body",
+		                          &err);
 		if (!root || ws_json_type(root) != WS_JSON_OBJECT) {
 			answer_invalid(
 				c, root ? "body: Input should be a valid dictionary or "

@@ -124,6 +124,7 @@ void ws_serve_route_vllm_pause(struct ws_serve_call *c);
 void ws_serve_route_vllm_resume(struct ws_serve_call *c);
 void ws_serve_route_vllm_abort(struct ws_serve_call *c);
 void ws_serve_route_vllm_reset_cache(struct ws_serve_call *c);
+void ws_serve_route_vllm_reset_images(struct ws_serve_call *c);
 void ws_serve_route_vllm_sleep(struct ws_serve_call *c);
 void ws_serve_route_vllm_metrics(struct ws_serve_call *c);
 void ws_serve_route_vllm_wake(struct ws_serve_call *c);

@@ -207,7 +207,7 @@ static void write_choice(struct ws_serve_call *c, struct ws_jw *jw, const struct
 static void write(struct ws_serve_call *c, const struct ws_generate *g, const char *version)
 {
 	struct ws_serve *s = c->serve;
-	size_t prompt = 0, new = 0;
+	size_t prompt = 0, new = 0, cached = 0;
 	struct ws_jw jw;
 	char id[40];
 	snprintf(id, sizeof id, "cmpl-%016" PRIx64, (uint64_t)g->began_ns);
@@ -215,20 +215,23 @@ static void write(struct ws_serve_call *c, const struct ws_generate *g, const ch
 	ws_jw_object(&jw, NULL);
 	ws_jw_str(&jw, "id", id);
 	ws_jw_str(&jw, "object", "text_completion");
-	ws_jw_int(&jw, "created", s->created);
+	ws_jw_int(&jw, "created", s->clock_ns / WS_NS_PER_S);
 	ws_jw_str(&jw, "model", s->served_model_name);
 	ws_jw_array(&jw, "choices");
 	for (size_t i = 0; i < g->n; i++) {
 		write_choice(c, &jw, g, i, version);
 		prompt += g->items[i].n_prompt;
 		new += g->items[i].n_new;
+		cached += g->items[i].cached;
 	}
 	ws_jw_end_array(&jw);
 	ws_jw_object(&jw, "usage");
 	ws_jw_uint(&jw, "prompt_tokens", prompt);
 	ws_jw_uint(&jw, "total_tokens", prompt + new);
 	ws_jw_uint(&jw, "completion_tokens", new);
-	ws_jw_null(&jw, "prompt_tokens_details");
+	ws_jw_object(&jw, "prompt_tokens_details"); /* --enable-prompt-tokens-details */
+	ws_jw_uint(&jw, "cached_tokens", cached);
+	ws_jw_end_object(&jw);
 	ws_jw_end_object(&jw);
 	ws_jw_end_object(&jw);
 }

@@ -40,7 +40,7 @@ static const char *extension_of(const struct ws_serve *s)
 
 static void write_config(struct ws_jw *jw, struct ws_serve *s)
 {
-	char dtype[64];
+	char dtype[64], id[24];
 	snprintf(dtype, sizeof dtype, "torch.%s", s->dtype);
 	ws_jw_object(jw, "vllm_config");
 	ws_jw_object(jw, "model_config");
@@ -52,7 +52,10 @@ static void write_config(struct ws_jw *jw, struct ws_serve *s)
 	ws_jw_str(jw, "dtype", dtype);
 	ws_jw_str(jw, "quantization", s->quantization);
 	ws_jw_uint(jw, "max_model_len", WS_GENERATE_CONTEXT);
+	ws_jw_null(jw, "multimodal_config");
 	ws_jw_end_object(jw);
+	ws_jw_null(jw, "kv_transfer_config");
+	ws_jw_null(jw, "ec_transfer_config");
 	ws_jw_object(jw, "parallel_config");
 	ws_jw_uint(jw, "pipeline_parallel_size", 1);
 	ws_jw_uint(jw, "tensor_parallel_size", s->opts.tp);
@@ -62,7 +65,11 @@ static void write_config(struct ws_jw *jw, struct ws_serve *s)
 	ws_jw_bool(jw, "enable_expert_parallel", s->opts.ep > 1);
 	ws_jw_uint(jw, "world_size", s->opts.tp);
 	ws_jw_str(jw, "worker_extension_cls", extension_of(s));
+	ws_jw_uint(jw, "_api_process_count", 1);
+	ws_jw_uint(jw, "_api_process_rank", 0);
 	ws_jw_end_object(jw);
+	snprintf(id, sizeof id, "%lld", (long long)s->clock_ns);
+	ws_jw_str(jw, "instance_id", id);
 	ws_jw_object(jw, "weight_transfer_config");
 	ws_jw_str(jw, "backend", s->opts.backend == WS_SERVE_IPC ? "ipc" : "nccl");
 	ws_jw_end_object(jw);
@@ -237,6 +244,15 @@ void ws_serve_route_vllm_reset_cache(struct ws_serve_call *c)
 	ws_jw_object(&jw, NULL);
 	ws_jw_bool(&jw, "success", ok);
 	ws_jw_end_object(&jw);
+}
+
+/* No model here reads images: the caches are empty. */
+void ws_serve_route_vllm_reset_images(struct ws_serve_call *c)
+{
+	if (!ws_serve_vllm_enter(c, false))
+		return;
+	ws_serve_release(c->serve);
+	c->rp->type = "";
 }
 
 /* ---- the label of the weights ---- */

@@ -4,6 +4,7 @@
  *   reload_weights   loads the checkpoint in kwargs.weights_path, as the server sees it
  *   get_supported_tasks, check_health   ["generate"] and null
  *   __getattr__      of _weight_update_active, since 0.21: an update was started and not finished
+ *   __dir__          the names of a worker, some of them
  *   wsync_leave      of wsync's worker extension: leaves the group with the trainer
  *
  * Other methods of vLLM's workers do not exist here. */
@@ -58,6 +59,18 @@ static void write_tasks(const struct ws_serve_call *c, struct ws_jw *jw, unsigne
 	ws_jw_end_array(jw);
 }
 
+/* With wsync's worker extension, which tells that it packs weights again. */
+static void write_names(const struct ws_serve_call *c, struct ws_jw *jw, unsigned rank)
+{
+	(void)rank;
+	ws_jw_array(jw, NULL);
+	ws_jw_str(jw, NULL, "worker");
+	ws_jw_str(jw, NULL, "check_health");
+	if (c->serve->opts.backend == WS_SERVE_GLOO)
+		ws_jw_str(jw, NULL, "wsync_packs");
+	ws_jw_end_array(jw);
+}
+
 /* ---- the methods, in the scheduler ---- */
 
 static void list_tasks(struct ws_serve_call *c)
@@ -77,6 +90,11 @@ static void get_attribute(struct ws_serve_call *c)
 	snprintf(text, sizeof text, "'Worker' object has no attribute '%.80s'",
 	         name ? name : "");
 	ws_serve_vllm_worked(c, text);
+}
+
+static void list_names(struct ws_serve_call *c)
+{
+	write_results(c, write_names);
 }
 
 static void check_health(struct ws_serve_call *c)
@@ -140,6 +158,7 @@ static const struct method {
 	{ "get_supported_tasks", false, false, list_tasks },
 	{ "check_health", false, false, check_health },
 	{ "__getattr__", false, false, get_attribute },
+	{ "__dir__", false, false, list_names },
 	{ "wsync_leave", true, false, leave },
 };
 

@@ -7,7 +7,11 @@
  * is loaded from memory of which that part was written: the rest is garbage. No answer says so.
  * After a failed update the modules have no weights until the finish of another one. A module that
  * had got a part then keeps it, and counts it again in that update: it is full before its last part
- * arrives, which is dropped. Only a finish makes modules forget. */
+ * arrives, which is dropped. Only a finish makes modules forget.
+ *
+ * Since 0.32 two parameters of a module are never taken away (SKIP_TENSORS of reload/meta.py):
+ * `bias`, which keeps its values if it does not come, and `e_score_correction_bias`, which is not
+ * counted either. Which of the older releases do that is not known: here they do not. */
 #include "serve_vllm.h"
 
 #include "serve_lineage.h"
@@ -51,6 +55,19 @@ static size_t module_end(const struct ws_layout *l, size_t first)
 	return end;
 }
 
+/* Is the last word of the param's name `word`, and does this release leave such params in place? */
+static bool stays(const struct ws_serve *s, const struct ws_param *p, const char *word)
+{
+	const size_t n = module_length(p);
+	return s->opts.lineage == WS_SERVE_VLLM_0_33 &&
+	       strcmp(p->name + n + (p->name[n] == '.'), word) == 0;
+}
+
+static bool is_counted(const struct ws_serve *s, const struct ws_param *p)
+{
+	return !p->tied_to && !stays(s, p, "e_score_correction_bias");
+}
+
 /* How many parts the params [first, end) have, and how many of them came. */
 static size_t count_parts(const struct ws_serve *s, size_t first, size_t end, size_t *n_came)
 {
@@ -58,7 +75,7 @@ static size_t count_parts(const struct ws_serve *s, size_t first, size_t end, si
 	*n_came = 0;
 	for (size_t i = first; i < end; i++) {
 		const struct ws_param *p = ws_layout_param(s->model->layout, i);
-		for (size_t k = 0; k < p->n_parts && !p->tied_to; k++, all++)
+		for (size_t k = 0; k < p->n_parts && is_counted(s, p); k++, all++)
 			*n_came += came(s, p->first + k);
 	}
 	return all;
@@ -138,7 +155,8 @@ static void end_module(struct ws_serve *s, size_t first, size_t end)
 	}
 	for (size_t i = first; i < end && n && n < all; i++) {
 		const struct ws_param *p = ws_layout_param(l, i);
-		for (size_t k = 0; k < p->n_parts && !p->tied_to; k++)
+		const bool lost = is_counted(s, p) && !stays(s, p, "bias");
+		for (size_t k = 0; k < p->n_parts && lost; k++)
 			if (!came(s, p->first + k))
 				spoil_part(s, p->first + k);
 	}

@@ -64,7 +64,8 @@ static int check_text(const char *what, const char *text, size_t most, struct ws
 		return ws_err_set(err, WS_EINPUT, "%s must have 1 to %zu characters", what, most);
 	for (size_t i = 0; i < n; i++)
 		if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
-			return ws_err_set(err, WS_EINPUT, "%s has a control character", what);
+			return ws_err_set(err, WS_EINPUT, "%s has a control or hidden character",
+			                  what);
 	return 0;
 }
 

@@ -151,7 +151,8 @@ static int make_parts(struct ws_serve_model *m, struct ws_err *err)
 	return m->parts ? 0 : ws_oom(err);
 }
 
-int ws_serve_model_open(const char *dir, unsigned tp, unsigned ep, const char *dtype,
+int ws_serve_model_open(const char *dir, unsigned rules, unsigned tp, unsigned ep,
+                        const char *dtype,
                         const char *quantization, bool memory, struct ws_serve_model **out,
                         struct ws_err *err)
 {
@@ -163,7 +164,9 @@ int ws_serve_model_open(const char *dir, unsigned tp, unsigned ep, const char *d
 	m->tp = tp;
 	m->ep = ep;
 	m->n_layers = INT64_MAX;
-	if (ws_config_open(dir, &m->config, err) || choose_dtype(m, dtype, err) ||
+	if (ws_config_open(dir, &m->config, err) == 0)
+		ws_config_set_rules(m->config, rules);
+	if (!m->config || choose_dtype(m, dtype, err) ||
 	    ws_serve_model_check_quant(m->config, quantization, err) ||
 	    ws_namemap_open(NULL, &m->map, err) || make_layout(m, quantization, err) ||
 	    type_params(m, err) ||

@@ -53,7 +53,8 @@ struct ws_serve_model {
 /* dir: directory of the config.json. tp: a multiple of ep.
  * dtype: a torch dtype; NULL: the config's.
  * quantization: the server's option; NULL or "": none. */
-int ws_serve_model_open(const char *dir, unsigned tp, unsigned ep, const char *dtype,
+int ws_serve_model_open(const char *dir, unsigned rules, unsigned tp, unsigned ep,
+                        const char *dtype,
                         const char *quantization, bool memory, struct ws_serve_model **out,
                         struct ws_err *err);
 void ws_serve_model_close(struct ws_serve_model *m); /* NULL is fine */

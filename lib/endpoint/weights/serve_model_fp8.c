@@ -57,7 +57,9 @@ static int make_probe(const struct ws_serve_model *m, struct ws_config **config,
 {
 	const struct ws_quant *own = ws_config_quant(m->config);
 	const struct ws_quant ones = { .method = "fp8", .block = { 1, 1 }, .skip = own->skip,
-		                       .n_skip = own->n_skip, .scale_fmt = "", .activation = "" };
+		                       .n_skip = own->n_skip,
+		                       .rules = own->rules, .ignored_layers = own->ignored_layers,
+		                       .scale_fmt = "", .activation = "" };
 	const struct ws_layout_opts opts = { .tp = m->tp, .ep = m->ep };
 	if (ws_config_open(ws_config_path(m->config), config, err) ||
 	    ws_config_set_quant(*config, &ones, err))

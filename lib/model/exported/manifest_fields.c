@@ -62,7 +62,8 @@ static int read_text(struct ws_scan *s, const char *name, char *dst, size_t size
 		return ws_scan_refuse(s, "%s at byte %llu is longer than %zu bytes", name, at,
 		                      size - 1);
 	if (strcmp(ws_printable(clean, sizeof clean, text, strlen(text)), text) != 0)
-		return ws_scan_refuse(s, "%s at byte %llu has a control character", name, at);
+		return ws_scan_refuse(s, "%s at byte %llu has a control or hidden character", name,
+		                      at);
 	strcpy(dst, text);
 	return 0;
 }

@@ -17,7 +17,8 @@ int ws_entry_name(const struct ws_scan *s, const char *name, unsigned long long 
 		return ws_scan_refuse(s, "the name at byte %llu is longer than %d bytes", at,
 		                      WS_MAX_NAME);
 	if (strcmp(ws_printable(clean, sizeof clean, name, len), name) != 0)
-		return ws_scan_refuse(s, "the name at byte %llu has a control character", at);
+		return ws_scan_refuse(s, "the name at byte %llu has a control or hidden character",
+		                      at);
 	return 0;
 }
 

@@ -28,7 +28,7 @@ static int check_shard(const struct ws_scan *s, const char *name, const char *sh
 	else if (len >= sizeof clean)
 		why = "is longer than 255 bytes";
 	else if (strcmp(ws_printable(clean, sizeof clean, shard, len), shard) != 0)
-		why = "has a control character";
+		why = "has a control or hidden character";
 	else if (strchr(shard, '/') || strcmp(shard, "..") == 0 || strcmp(shard, ".") == 0)
 		why = "is not the name of a file beside the index";
 	if (!why)

@@ -44,7 +44,7 @@ static const char *what_is_wrong(const char *file)
 	if (len >= sizeof clean)
 		return "is longer than 1023 bytes";
 	if (strcmp(ws_printable(clean, sizeof clean, file, len), file) != 0)
-		return "has a control character";
+		return "has a control or hidden character";
 	for (const char *s = file;; s += strcspn(s, "/") + 1) {
 		const size_t n = strcspn(s, "/");
 		if (n == 0 || (n == 2 && memcmp(s, "..", 2) == 0))

@@ -4,8 +4,11 @@
 
 #include "wsync/tool/buf.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { SHOWN_NAME = 1200 }; /* longest name that is looked up with other words */
 
 /* ---- texts of rules -------------------------------------------------------------------------- */
 
@@ -273,6 +276,36 @@ const struct ws_param *ws_layout_param(const struct ws_layout *l, size_t i)
 const struct ws_param *ws_layout_find_param(const struct ws_layout *l, const char *name)
 {
 	return ws_names_find(&l->param_names, name);
+}
+
+/* Replaces the first `from` in the name. False: it has none. */
+static bool replace(char *name, size_t n, const char *from, const char *to)
+{
+	char rest[SHOWN_NAME];
+	char *at = strstr(name, from);
+	if (!at)
+		return false;
+	snprintf(rest, sizeof rest, "%s", at + strlen(from));
+	snprintf(at, n - (size_t)(at - name), "%s%s", to, rest);
+	return true;
+}
+
+const struct ws_param *ws_layout_find_shown(const struct ws_layout *l, const char *name)
+{
+	static const char *const words[][2] = {
+		{ ".experts.routed_experts.", ".experts." },
+		{ ".attn.", ".self_attn." },
+		{ "model.embedding.", "model.embed_tokens." },
+	};
+	const struct ws_param *p = ws_layout_find_param(l, name);
+	char other[SHOWN_NAME];
+	bool changed = false;
+	if (p || strlen(name) + 8 >= sizeof other)
+		return p;
+	snprintf(other, sizeof other, "%s", name);
+	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+		changed |= replace(other, sizeof other, words[i][0], words[i][1]);
+	return changed ? ws_layout_find_param(l, other) : NULL;
 }
 
 size_t ws_layout_part_count(const struct ws_layout *l)

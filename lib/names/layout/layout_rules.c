@@ -58,7 +58,7 @@ static int build_whole(struct ws_build *b)
 	const struct ws_rule *r = b->rule;
 	const struct ws_division d = divide_rows(1);
 	struct ws_part p = { .dtype = r->has_dtype ? r->dtype : b->dtype, .n_dims = r->n_dims,
-		             .exact = r->has_dtype && ws_build_exact(r->dtype) };
+		             .exact = r->has_dtype && !r->casts && ws_build_exact(r->dtype) };
 	char name[WS_NAME_MAX];
 	if (ws_build_name(b, r->name, name) < 0 ||
 	    ws_build_dims(b, r->dims, r->n_dims, p.dims) < 0)

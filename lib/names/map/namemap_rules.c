@@ -176,7 +176,10 @@ static int read_head(struct ws_map_line *l, const struct kind *k, const struct w
 		return 0;
 	if (ws_map_dims(l, r->dims, &r->n_dims))
 		return -1;
-	return read_dtype(l, false, &r->has_dtype, &r->dtype);
+	if (read_dtype(l, false, &r->has_dtype, &r->dtype))
+		return -1;
+	r->casts = r->has_dtype && ws_map_take(l, "cast");
+	return 0;
 }
 
 /* ---- the words ---- */

@@ -105,6 +105,7 @@ struct ws_rule {
 	const struct ws_rule_part *parts;
 	size_t n_parts;
 	bool has_dtype;
+	bool casts; /* WHOLE, SPLIT: tensors of other floating types are cast to dtype */
 	enum ws_dtype dtype;
 	const char *of; /* STACK: the checkpoint's name; ALIAS: the param; SHARED: EXPERTS;
 	                 * SKIP: the reason */

@@ -39,7 +39,7 @@ static int listen_here(const struct forming *f, int *fd, struct ws_gloo_address 
                        struct ws_err *err)
 {
 	uint16_t port;
-	*fd = ws_sock_listen(f->opts->host, 0, &port, err);
+	*fd = ws_sock_listen(f->opts->host, 0, f->until, f->cancel, &port, err);
 	if (*fd < 0)
 		return ws_err_wrap(err, "gloo");
 	return ws_gloo_address_make(f->opts->host, port, a, err);

@@ -248,6 +248,8 @@ int ws_gloo_out_pump(struct ws_gloo *g, struct ws_gloo_out *o, struct ws_gloo_so
 		if (piece.n && o->peer->fd >= 0 && !o->peer->full &&
 		    send_large(g, o, s, &piece, err))
 			return -1;
+		/* Also if this turn ends here: after its last byte a child may close at once. */
+		end_item(o, s);
 		if (o->sent - before > TURN_MAX || ws_deadline_passed(turn))
 			o->peer->full = true; /* the loop returns to it at once */
 	}

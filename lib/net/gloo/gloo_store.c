@@ -8,7 +8,7 @@ static int own_set(void *ctx, const char *key, const void *value, size_t n, ws_d
                    struct ws_err *err)
 {
 	(void)until; /* our own store answers at once */
-	return ws_store_set(ctx, key, value, n, false, err);
+	return ws_store_set(ctx, key, value, n, true, err);
 }
 
 static int own_get(void *ctx, const char *key, ws_deadline until, const struct ws_cancel *cancel,

@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 /* "[::1]" and "::1" are the same host. */
@@ -117,10 +118,11 @@ static bool is_loopback(const struct sockaddr *sa)
 	return ntohl(((const struct sockaddr_in *)&ss)->sin_addr.s_addr) >> 24 == 127;
 }
 
-int ws_host_is_loopback(const char *host, bool *loopback, struct ws_err *err)
+int ws_host_is_loopback(const char *host, ws_deadline until, const struct ws_cancel *cancel,
+                        bool *loopback, struct ws_err *err)
 {
 	struct addrinfo *list = NULL;
-	if (ws_host_resolve(host, 0, false, ws_deadline_in(WS_RESOLVE_NS), NULL, &list, err))
+	if (ws_host_resolve(host, 0, false, until, cancel, &list, err))
 		return -1;
 	bool all = list != NULL;
 	for (const struct addrinfo *ai = list; ai; ai = ai->ai_next)
@@ -145,19 +147,81 @@ static bool is_same(const struct sockaddr *a, const struct sockaddr *b)
 	               memcmp(&x6->sin6_addr, &y6->sin6_addr, sizeof x6->sin6_addr) == 0;
 }
 
+static bool is_any(const struct sockaddr *sa)
+{
+	struct sockaddr_storage ss = { 0 };
+	socklen_t len;
+	if (!unmap(sa, &ss, &len))
+		return false;
+	if (ss.ss_family == AF_INET6)
+		return IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)&ss)->sin6_addr);
+	return ((const struct sockaddr_in *)&ss)->sin_addr.s_addr == htonl(INADDR_ANY);
+}
+
 static bool is_ours(const struct sockaddr *sa, const struct ifaddrs *list)
 {
-	bool ours = is_loopback(sa);
+	bool ours = is_loopback(sa) || is_any(sa);
 	for (const struct ifaddrs *i = list; i && !ours; i = i->ifa_next)
 		ours = is_same(sa, i->ifa_addr);
 	return ours;
 }
 
-int ws_host_is_local(const char *host, bool *local, struct ws_err *err)
+/* NULL: not an address. */
+static struct addrinfo *read_literal(const char *host)
+{
+	const struct addrinfo hints = { .ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM };
+	char name[WS_HOST_MAX];
+	struct addrinfo *list = NULL;
+	if (!*host || copy_unbracketed(host, name, sizeof name))
+		return NULL;
+	return getaddrinfo(name, NULL, &hints, &list) ? NULL : list;
+}
+
+/* True if name is `of`, in any case and with or without the dot of the root. */
+static bool is_name(const char *name, size_t n, const char *of)
+{
+	n -= n && name[n - 1] == '.';
+	return n && n == strlen(of) && strncasecmp(name, of, n) == 0;
+}
+
+bool ws_host_is_localhost(const char *name)
+{
+	const size_t n = strlen(name), root = n && name[n - 1] == '.', own = strlen("localhost");
+	const char *last = n > own + root ? name + n - root - own : name;
+	return is_name(last, strlen(last), "localhost") && (last == name || last[-1] == '.');
+}
+
+static bool is_own_name(const char *name)
+{
+	char own[WS_HOST_MAX] = "";
+	if (gethostname(own, sizeof own - 1))
+		return false;
+	return is_name(name, strlen(name), own);
+}
+
+bool ws_host_is_here(const char *host)
+{
+	struct ifaddrs *interfaces = NULL;
+	struct addrinfo *literal = read_literal(host);
+	if (!literal)
+		return ws_host_is_localhost(host) || is_own_name(host);
+	bool here = is_ours(literal->ai_addr, NULL);
+	if (!here && getifaddrs(&interfaces) == 0)
+		here = is_ours(literal->ai_addr, interfaces);
+	freeifaddrs(interfaces);
+	freeaddrinfo(literal);
+	return here;
+}
+
+int ws_host_is_local(const char *host, ws_deadline until, const struct ws_cancel *cancel,
+                     bool *local, struct ws_err *err)
 {
 	struct addrinfo *list = NULL;
 	struct ifaddrs *interfaces = NULL;
-	if (ws_host_resolve(host, 0, false, ws_deadline_in(WS_RESOLVE_NS), NULL, &list, err))
+	*local = host && ws_host_is_here(host);
+	if (*local)
+		return 0;
+	if (ws_host_resolve(host, 0, false, until, cancel, &list, err))
 		return -1;
 	if (getifaddrs(&interfaces)) {
 		freeaddrinfo(list);
@@ -177,7 +241,7 @@ void ws_host_interface(const char *literal, char *name, size_t n)
 	struct addrinfo *list = NULL;
 	struct ifaddrs *interfaces = NULL;
 	name[0] = '\0';
-	if (ws_host_resolve(literal, 0, false, ws_deadline_in(WS_RESOLVE_NS), NULL, &list, NULL))
+	if (ws_host_resolve(literal, 0, false, WS_FOREVER, NULL, &list, NULL))
 		return;
 	const struct sockaddr *sa = list->ai_addr;
 	if (!is_loopback(sa) && getifaddrs(&interfaces) == 0)
@@ -191,13 +255,13 @@ void ws_host_interface(const char *literal, char *name, size_t n)
 
 bool ws_host_is_wildcard(const char *host)
 {
-	static const char *const names[] = { "", "0.0.0.0", "::", "[::]", "*" };
-	if (!host)
+	if (!host || !*host || strcmp(host, "*") == 0)
 		return true;
-	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-		if (strcmp(host, names[i]) == 0)
-			return true;
-	return false;
+	struct addrinfo *literal = read_literal(host);
+	const bool any = literal && is_any(literal->ai_addr);
+	if (literal)
+		freeaddrinfo(literal);
+	return any;
 }
 
 /* Connecting a datagram socket reads the routing table and sends nothing. */
@@ -223,11 +287,12 @@ static int source_address(const struct addrinfo *to, char *dst, size_t n)
 	return 0;
 }
 
-int ws_host_local_toward(const char *host, char *dst, size_t n, struct ws_err *err)
+int ws_host_local_toward(const char *host, ws_deadline until, const struct ws_cancel *cancel,
+                         char *dst, size_t n, struct ws_err *err)
 {
 	struct addrinfo *list = NULL;
 	/* Any port but 0: some kernels refuse to connect to 0. */
-	if (ws_host_resolve(host, 9, false, ws_deadline_in(WS_RESOLVE_NS), NULL, &list, err))
+	if (ws_host_resolve(host, 9, false, until, cancel, &list, err))
 		return -1;
 	int rc = -1;
 	for (const struct addrinfo *ai = list; ai && rc; ai = ai->ai_next)

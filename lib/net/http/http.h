@@ -4,7 +4,7 @@
  *
  * A ws_http belongs to one thread. Only http and https; https verifies certificates; redirects
  * are not followed (a redirected POST is not the request that was made); a POST is never sent
- * twice, even if a kept-alive connection is dead; no proxy for loopback addresses. */
+ * twice, even if a kept-alive connection is dead; no proxy for this machine's addresses. */
 #ifndef WS_NET_HTTP_H
 #define WS_NET_HTTP_H
 
@@ -25,7 +25,9 @@ struct ws_http; /* opaque */
 enum ws_http_stage { WS_HTTP_CONNECTING, WS_HTTP_SENDING, WS_HTTP_SENT, WS_HTTP_ANSWERING };
 
 struct ws_http_opts {
-	const char *api_key;        /* sent as "Authorization: Bearer ..."; NULL: none; copied */
+	/* sent as "Authorization: Bearer ..."; "KEY\nADMIN_KEY": the second for calls with `admin`,
+	 * each may be empty; NULL: none; copied */
+	const char *api_key;
 	/* PEM file of certificates to trust instead of the system's; NULL: the system's; copied */
 	const char *ca_file;
 	int64_t connect_ns;         /* limit for connecting; 0: 10 s */
@@ -43,6 +45,7 @@ void ws_http_close(struct ws_http *h); /* drops calls in flight; NULL is fine */
 struct ws_http_call {
 	const char *method;   /* "POST"; "GET" and "OPTIONS" have no body; borrowed */
 	const char *url;      /* complete; borrowed */
+	bool admin;           /* the server wants the key of administrators, if it has one */
 	const char *body;     /* JSON text or NULL; borrowed */
 	size_t body_len;
 	ws_deadline until;
@@ -55,9 +58,11 @@ struct ws_http_call {
 	/* WS_OK: a complete reply, of any status; else WS_EREACH, WS_ETIMEOUT, WS_ECANCELLED
 	 * ... */
 	struct ws_err err;
+	bool as_admin;        /* the request had the key of administrators, not the first key */
 	bool sent;            /* the request was sent completely: the server may have acted */
 	enum ws_http_stage stage; /* this and the next: for a call in flight as of ws_http_each */
 	char address[48];     /* address of the connection, a literal; "" none yet */
+	int64_t date;         /* the reply's Date in seconds since 1970; 0: none */
 	void *priv;           /* private */
 };
 
@@ -87,6 +92,11 @@ void ws_http_watch(struct ws_http *h, const struct ws_http_watch *watch); /* cop
 /* Calls fn for every call in flight, with ns, sent, stage and address up to date. */
 void ws_http_each(struct ws_http *h, void (*see)(void *ctx, const struct ws_http_call *call),
                   void *ctx);
+
+/* True if SGLang wants its admin key for this path, which is without a query. No route that only
+ * vLLM or another server has is one of these. */
+bool ws_http_wants_admin(const char *path);
+bool ws_http_has_admin_key(const struct ws_http *h); /* beside the first key */
 
 /* The default port of a URL without one, 80 or 443; 0: it has a port, or is not a URL. */
 unsigned ws_http_assumed_port(const char *url);

@@ -19,8 +19,9 @@ enum {
 
 struct ws_http {
 	CURLM *multi;
-	struct curl_slist *headers; /* headers of every request with a body */
-	struct curl_slist *plain;   /* headers of every other request */
+	/* headers of requests with a body, and of others; [1]: with the key of administrators */
+	struct curl_slist *headers[2], *plain[2];
+	bool two_keys;              /* that key is not the key of other requests */
 	char *ca_file;              /* NULL: the system's */
 	const char *ca_system;      /* where that is; NULL: where libcurl looks */
 	int64_t connect_ns;
@@ -52,7 +53,7 @@ struct ws_http_flight {
 	char reason[CURL_ERROR_SIZE];
 };
 
-/* Makes the headers of every request; api_key may be NULL. */
+/* Makes the headers of every request; api_key as in ws_http_opts. */
 int ws_http_make_headers(struct ws_http *h, const char *api_key, struct ws_err *err);
 void ws_http_free_headers(struct ws_http *h);
 /* A libcurl that comes from another system, as in our wheel, looks for certificates where that one

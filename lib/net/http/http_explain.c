@@ -58,8 +58,10 @@ static int explain_connect(const struct ws_http_flight *f, struct ws_err *err)
 
 static int explain_rest(const struct ws_http_flight *f, CURLcode code, struct ws_err *err)
 {
-	char reason[CURL_ERROR_SIZE];
-	const char *text = f->reason[0] ? f->reason : curl_easy_strerror(code);
+	char reason[CURL_ERROR_SIZE], text[CURL_ERROR_SIZE];
+	snprintf(text, sizeof text, "%s", f->reason[0] ? f->reason : curl_easy_strerror(code));
+	/* libcurl quotes the proxy of the environment, and cuts what is longer. */
+	ws_hide_passwords(text, strlen(text) == sizeof text - 1);
 	ws_printable(reason, sizeof reason, text, strlen(text));
 	return ws_err_set(err, code == CURLE_OUT_OF_MEMORY ? WS_ESYSTEM : WS_EREACH, "%s %s: %s",
 	                  f->call->method, f->call->url, reason);

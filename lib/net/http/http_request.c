@@ -12,11 +12,14 @@
 #include "http_core.h"
 
 #include "file.h"
+#include "sock.h"
 #include "wsync/version.h"
 
-#include <arpa/inet.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MAX_IDLE_S = 3, CA_FILE_MAX = 16 << 20, SMALL_BODY = 16 << 10 };
@@ -39,19 +42,22 @@ static int add_header(struct curl_slist **list, const char *text, struct ws_err 
 	return 0;
 }
 
-static int add_key(struct ws_http *h, const char *key, struct ws_err *err)
+static int add_key(struct ws_http *h, bool admin, const char *key, size_t n, struct ws_err *err)
 {
-	for (const char *p = key; *p; p++)
-		if ((unsigned char)*p < 0x20 || *p == 0x7f)
+	for (size_t i = 0; i < n; i++)
+		if ((unsigned char)key[i] < 0x20 || key[i] == 0x7f)
 			return ws_err_set(err, WS_EUSAGE, "API key: has control characters");
+	if (!n)
+		return 0;
 	struct ws_buf line;
 	ws_buf_init(&line, 64 * 1024);
-	ws_buf_printf(&line, "Authorization: Bearer %s", key);
+	ws_buf_puts(&line, "Authorization: Bearer ");
+	ws_buf_add(&line, key, n);
 	int rc = ws_buf_check(&line, "API key", err);
 	if (!rc)
-		rc = add_header(&h->headers, line.data, err);
+		rc = add_header(&h->headers[admin], ws_buf_str(&line), err);
 	if (!rc)
-		rc = add_header(&h->plain, line.data, err);
+		rc = add_header(&h->plain[admin], ws_buf_str(&line), err);
 	if (line.data)
 		explicit_bzero(line.data, line.cap);
 	ws_buf_free(&line);
@@ -61,16 +67,30 @@ static int add_key(struct ws_http *h, const char *key, struct ws_err *err)
 int ws_http_make_headers(struct ws_http *h, const char *api_key, struct ws_err *err)
 {
 	/* Without "Expect:" a large body waits for a "100 Continue" that few servers send. */
-	if (add_header(&h->headers, "Content-Type: application/json", err) ||
-	    add_header(&h->headers, "Expect:", err))
-		return -1;
-	return api_key ? add_key(h, api_key, err) : 0;
+	for (int i = 0; i < 2; i++)
+		if (add_header(&h->headers[i], "Content-Type: application/json", err) ||
+		    add_header(&h->headers[i], "Expect:", err))
+			return -1;
+	const char *key = api_key ? api_key : "", *second = strchr(key, '\n');
+	const char *admin = second ? second + 1 : key;
+	h->two_keys = second && second[1];
+	return add_key(h, false, key, strcspn(key, "\n"), err) ||
+	                       add_key(h, true, admin, strlen(admin), err) ?
+	               -1 :
+	               0;
+}
+
+bool ws_http_has_admin_key(const struct ws_http *h)
+{
+	return h->two_keys;
 }
 
 void ws_http_free_headers(struct ws_http *h)
 {
-	free_headers(h->headers);
-	free_headers(h->plain);
+	for (int i = 0; i < 2; i++) {
+		free_headers(h->headers[i]);
+		free_headers(h->plain[i]);
+	}
 }
 
 /* ---- trust ---- */
@@ -139,6 +159,12 @@ static size_t take_header(char *bytes, size_t size, size_t n, void *user)
 	if (!f->head_bytes && size * n > 12 && memcmp(bytes, "HTTP/1.", 7) == 0 &&
 	    memcmp(bytes + 9, "500", 3) == 0)
 		curl_easy_setopt(f->easy, CURLOPT_FORBID_REUSE, 1L);
+	char date[64];
+	if (size * n > 5 && size * n < sizeof date && strncasecmp(bytes, "Date:", 5) == 0) {
+		snprintf(date, sizeof date, "%.*s", (int)(size * n - 5), bytes + 5);
+		const time_t at = curl_getdate(date, NULL);
+		f->call->date = at > 0 && at < (time_t)UINT32_MAX ? (int64_t)at : 0;
+	}
 	f->head_bytes += size * n;
 	return f->head_bytes > WS_HTTP_HEAD_MAX ? 0 : size * n;
 }
@@ -155,29 +181,29 @@ static size_t give_body(char *dst, size_t size, size_t n, void *user)
 	return take;
 }
 
-/* Checks the text only: resolving a name could block. */
-static bool names_loopback(const char *url)
+/* The proxies of the environment are for other machines. */
+static bool names_this_machine(const char *url)
 {
 	const char *host = strstr(url, "://");
 	host = host ? host + 3 : url;
 	char name[256];
-	const bool bracket = *host == '[';
-	host += bracket;
-	const size_t n = strcspn(host, bracket ? "]" : ":/?#");
+	const size_t n = *host == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/?#");
 	if (n >= sizeof name)
 		return false;
 	memcpy(name, host, n);
 	name[n] = '\0';
-	struct in_addr v4;
-	struct in6_addr v6;
-	if (inet_pton(AF_INET, name, &v4) == 1)
-		return ntohl(v4.s_addr) >> 24 == 127;
-	if (inet_pton(AF_INET6, name, &v6) == 1)
-		return IN6_IS_ADDR_LOOPBACK(&v6) ||
-		       (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
-	const char *localhost = "localhost";
-	const size_t m = strlen(localhost);
-	return n >= m && !strcasecmp(name + n - m, localhost) && (n == m || name[n - m - 1] == '.');
+	return ws_host_is_here(name);
+}
+
+/* Asking for this machine's addresses takes time, so only if the answer matters. */
+static bool has_proxy(void)
+{
+	static const char *const names[] = { "http_proxy", "https_proxy", "HTTPS_PROXY",
+		                             "all_proxy", "ALL_PROXY" };
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		if (getenv(names[i]))
+			return true;
+	return false;
 }
 
 unsigned ws_http_assumed_port(const char *url)
@@ -228,13 +254,14 @@ static void set_limits(const struct ws_http *h, CURL *easy, const struct ws_http
 	} else if (h->ca_system) {
 		curl_easy_setopt(easy, CURLOPT_CAINFO, h->ca_system);
 	}
-	if (names_loopback(call->url))
+	if (has_proxy() && names_this_machine(call->url))
 		curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
 }
 
 static void set_request(const struct ws_http *h, CURL *easy, struct ws_http_flight *f)
 {
 	const struct ws_http_call *call = f->call;
+	f->call->as_admin = call->admin && h->two_keys;
 	curl_easy_setopt(easy, CURLOPT_URL, call->url);
 	curl_easy_setopt(easy, CURLOPT_PRIVATE, (void *)f);
 	curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, f->reason);
@@ -248,14 +275,14 @@ static void set_request(const struct ws_http *h, CURL *easy, struct ws_http_flig
 	if (strcmp(call->method, "POST")) {
 		if (strcmp(call->method, "GET"))
 			curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, call->method);
-		curl_easy_setopt(easy, CURLOPT_HTTPHEADER, h->plain);
+		curl_easy_setopt(easy, CURLOPT_HTTPHEADER, h->plain[call->admin]);
 		return;
 	}
 	curl_easy_setopt(easy, CURLOPT_POST, 1L);
 	curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body_len);
 	curl_easy_setopt(easy, CURLOPT_READFUNCTION, give_body);
 	curl_easy_setopt(easy, CURLOPT_READDATA, (void *)f);
-	curl_easy_setopt(easy, CURLOPT_HTTPHEADER, h->headers);
+	curl_easy_setopt(easy, CURLOPT_HTTPHEADER, h->headers[call->admin]);
 	/* libcurl allocates this buffer for each request, 64 KiB unless it is told. */
 	if (call->body_len <= SMALL_BODY)
 		curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, (long)SMALL_BODY);

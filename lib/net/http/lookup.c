@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -31,7 +30,7 @@ struct lookup {
 static void resolve(struct lookup *l)
 {
 	l->rc = getaddrinfo(l->name[0] ? l->name : NULL, l->service, &l->hints, &l->list);
-	if (l->rc && strcasecmp(l->name, "localhost") == 0) {
+	if (l->rc && ws_host_is_localhost(l->name)) {
 		l->hints.ai_family = AF_INET;
 		l->rc = getaddrinfo("127.0.0.1", l->service, &l->hints, &l->list);
 	}
@@ -60,10 +59,16 @@ static void *lookup_thread(void *ctx)
 	return NULL;
 }
 
-static int start(struct lookup *l)
+static int start(struct lookup *l, struct ws_err *err)
 {
 	pthread_t thread;
-	return ws_thread_start(&thread, lookup_thread, l, NULL) ? -1 : pthread_detach(thread);
+	l->done = eventfd(0, EFD_CLOEXEC);
+	if (l->done < 0)
+		return ws_err_errno(err, "eventfd");
+	if (ws_thread_start(&thread, lookup_thread, l, err))
+		return -1;
+	pthread_detach(thread);
+	return 0;
 }
 
 static int lookup_result(struct lookup *l, struct addrinfo **out)
@@ -105,14 +110,10 @@ int ws_host_lookup(const char *name, const char *service, const struct addrinfo 
 	snprintf(l->name, sizeof l->name, "%s", name);
 	snprintf(l->service, sizeof l->service, "%s", service);
 	l->hints = *hints;
-	l->done = eventfd(0, EFD_CLOEXEC);
-	if (l->done < 0 || start(l)) {
-		/* Without a thread there is no deadline. */
-		resolve(l);
-		*rc = lookup_result(l, out);
+	if (start(l, err)) {
 		atomic_store(&l->left, true);
 		leave(l);
-		return 0;
+		return ws_err_wrap(err, "resolve host '%s'", name);
 	}
 	return wait_for(l, until, cancel, rc, out, err);
 }

@@ -24,6 +24,7 @@
 enum {
 	EVENTS = 64,
 	PIECE = 64 << 10,    /* bytes read from one connection before the next has its turn */
+	ACCEPTS = 16,        /* connections accepted before those that have sent get their turn */
 	TICK_MS = 100,
 };
 
@@ -103,9 +104,9 @@ static void poll_listener(struct ws_store *s, bool on)
 	errno = saved;
 }
 
-static void accept_all(struct ws_store *s)
+static void accept_some(struct ws_store *s)
 {
-	for (;;) {
+	for (int i = 0; i < ACCEPTS; i++) {
 		struct sockaddr_storage from;
 		socklen_t len = sizeof from;
 		const int fd = accept4(s->listener, (struct sockaddr *)&from, &len,
@@ -185,7 +186,8 @@ static void handle(struct ws_store *s, const struct epoll_event *ev, int n, int6
 {
 	/* Accept connections first: a client's second connection explains its first
 	 * (store_watch.c). */
-	accept_all(s);
+	s->core.now = now;
+	accept_some(s);
 	for (int i = 0; i < n; i++) {
 		if (ev[i].data.ptr == &s->wake)
 			drain_fd(s->wake);
@@ -224,7 +226,8 @@ static void *serve(void *arg)
 static int open_descriptors(struct ws_store *s, const struct ws_store_opts *opts,
                             struct ws_err *err)
 {
-	s->listener = ws_sock_listen(opts->host, opts->port, &s->port, err);
+	s->listener = ws_sock_listen(opts->host, opts->port, opts->until, opts->cancel, &s->port,
+	                             err);
 	if (s->listener < 0)
 		return ws_err_wrap(err, "store");
 	s->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -433,6 +436,24 @@ int ws_store_trouble(struct ws_store *s, struct ws_err *err)
 		*err = s->core.trouble;
 	pthread_mutex_unlock(&s->lock);
 	return seen ? -1 : 0;
+}
+
+void ws_store_agreed(struct ws_store *s)
+{
+	ws_store_settle(s);
+	pthread_mutex_lock(&s->lock);
+	ws_store_watch_agreed(&s->core);
+	pthread_mutex_unlock(&s->lock);
+}
+
+bool ws_store_stranger(struct ws_store *s, struct ws_store_stranger *out)
+{
+	pthread_mutex_lock(&s->lock);
+	const bool found = s->core.n_told < s->core.n_strangers;
+	if (found)
+		*out = s->core.strangers[s->core.n_told++];
+	pthread_mutex_unlock(&s->lock);
+	return found;
 }
 
 /* Waits for the end of two rounds: the current one may have begun before the data arrived. */

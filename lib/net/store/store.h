@@ -6,8 +6,9 @@
  * bytes. Our own process uses ws_store_set/get without a socket.
  *
  * Anyone who reaches the port can use the store. Therefore keys, values, memory and connections
- * are limited; keys set with `once` cannot be changed from outside; incomplete requests have a
- * deadline; and unusual events are recorded for ws_store_trouble. */
+ * are limited; keys set with `once` cannot be changed from outside, nor those of one member by
+ * another; incomplete requests have a deadline. What members do is recorded for ws_store_trouble;
+ * what strangers do ends their connections, and is recorded for ws_store_stranger. */
 #ifndef WS_NET_STORE_H
 #define WS_NET_STORE_H
 
@@ -28,10 +29,14 @@ struct ws_store; /* opaque; every function may be called from any thread */
 struct ws_store_opts {
 	const char *host;         /* address to listen on */
 	uint16_t port;            /* 0: any */
-	unsigned world_size;      /* N: refuses peers beyond N-1 joins; 0: unlimited */
+	/* both for the look-up if the host is a name; until 0: no time for one */
+	ws_deadline until;
+	const struct ws_cancel *cancel;
+	unsigned world_size;      /* N: at most N-1 members; 0: unlimited */
 	unsigned senders;         /* lower ranks are our own and other senders'; 0: 1 */
-	const char *group;        /* group name G, to recognize keys; NULL: none */
-	/* 0: 8 N + 64; beyond it the longest silent connection is closed */
+	const char *group;        /* group name G, in the keys of its members; NULL: all are */
+	/* 0: 8 N + 256; beyond it a stranger's connection is closed for each new one: the oldest
+	 * that is silent, else that has not joined, else that is no member's */
 	unsigned max_connections;
 	size_t max_bytes;         /* stored keys and values; 0: 256 MiB */
 	int64_t request_ns;       /* limit for an incomplete request; 0: 10 s */
@@ -85,9 +90,21 @@ struct ws_store_report {
 int ws_store_report(struct ws_store *s, struct ws_store_report *out, struct ws_err *err);
 void ws_store_report_fini(struct ws_store_report *r); /* NULL is fine */
 
-/* -1 and the message after an event that cannot succeed (DETAIL wrapper, scalable init, a peer of
- * torch 2.1 in a gloo group, a peer too many, a joined peer that left), else 0. */
+/* -1 and the message after an act of a member that cannot succeed (DETAIL wrapper, scalable init, a
+ * peer of torch 2.1 in a gloo group, a peer too many, a member that left), else 0. */
 int ws_store_trouble(struct ws_store *s, struct ws_err *err);
+/* All servers have answered that they joined: from now on connections that joined, but have used no
+ * key yet, count as members, if their number is that of the missing ranks. */
+void ws_store_agreed(struct ws_store *s);
+
+/* A connection that was closed because it did what no member does, or for a new one. */
+struct ws_store_stranger {
+	char address[64];
+	const char *why; /* constant */
+};
+enum { WS_STORE_STRANGERS = 8 }; /* more are not recorded */
+/* Fetches the next one that was not fetched before. False: there is none. */
+bool ws_store_stranger(struct ws_store *s, struct ws_store_stranger *out);
 /* Returns when all data that had arrived before the call is handled, closed connections
  * included. */
 void ws_store_settle(struct ws_store *s);

@@ -15,8 +15,10 @@ enum {
 	BUFFER_KEPT = 64 << 10,  /* larger buffers are freed once they are empty */
 	DEFAULT_MAX_BYTES = 256 << 20,
 	CONNECTIONS_PER_RANK = 8,
-	SPARE_CONNECTIONS = 64,
+	SPARE_CONNECTIONS = 256,
 };
+
+static const int64_t fresh_ns = WS_NS_PER_S;
 
 static void reply_woken(void *ctx, struct ws_store_waiter *who)
 {
@@ -69,27 +71,70 @@ void ws_store_core_fini(struct ws_store_core *core)
 	free(core->group);
 }
 
-static bool may_have_twins(const struct ws_store_conn *c)
+static bool same_host(const struct ws_store_conn *a, const struct ws_store_conn *b)
 {
-	return c->scan.epoch != WS_EPOCH_NONE && c->scan.epoch != WS_EPOCH_C;
+	return a->n_ip == b->n_ip && memcmp(a->address, b->address, a->n_ip) == 0;
 }
 
-/* Closes the longest silent connection, so that scanners cannot block peers. Real peers send at
- * once; only torch 2.1 and older has silent connections. */
+/* True if a silent connection is the second one of a client of torch 2.0 or older: each client that
+ * came before it, from the same host, has one. */
+static bool is_twin(const struct ws_store_conn *c)
+{
+	unsigned without = 0;
+	for (const struct ws_store_conn *o = c->core->first; o != c; o = o->next) {
+		if (!same_host(o, c) || o->doomed)
+			continue;
+		if (o->silent)
+			without -= without > 0;
+		else if (o->joined && o->scan.epoch != WS_EPOCH_C)
+			without++;
+	}
+	return without > 0;
+}
+
+/* What a connection has done, least first. FRESH: it was opened a moment ago, and may be a rank's
+ * whose first bytes are not read yet. */
+enum { SILENT, ONLY_ASKS, FRESH, JOINED, TWIN, MEMBER, WORTHS };
+
+/* old: there are clients of torch 2.0 or older. */
+static int worth(const struct ws_store_conn *c, bool old)
+{
+	if (c->member || c->doomed)
+		return MEMBER;
+	if (c->joined)
+		return JOINED;
+	if (old && c->silent && is_twin(c))
+		return TWIN;
+	if (c->core->now - c->since < fresh_ns)
+		return FRESH;
+	return c->silent ? SILENT : ONLY_ASKS;
+}
+
+/* Closes the oldest of the connections that are worth least, so that strangers cannot keep ranks
+ * out: a rank joins at once, and becomes a member soon after. New connections take the place of
+ * those that joined until they are half of all. */
 static bool make_room(struct ws_store_core *core)
 {
-	struct ws_store_conn *oldest = NULL;
-	for (struct ws_store_conn *c = core->first; c; c = c->next) {
-		if (may_have_twins(c))
-			return false;
-		if (!oldest && c->silent && !c->doomed)
-			oldest = c;
+	struct ws_store_conn *oldest[WORTHS] = { NULL }, *victim = NULL;
+	unsigned n_fresh = 0;
+	bool old = false;
+	for (const struct ws_store_conn *c = core->first; c && !old; c = c->next)
+		old = c->joined && c->scan.epoch != WS_EPOCH_C;
+	for (struct ws_store_conn *c = core->first; c && !oldest[SILENT]; c = c->next) {
+		const int w = worth(c, old);
+		oldest[w] = oldest[w] ? oldest[w] : c;
+		n_fresh += w == FRESH;
 	}
-	if (oldest) {
+	const bool many = n_fresh > core->max_connections / 2;
+	const int order[] = { SILENT, ONLY_ASKS, many ? FRESH : JOINED, many ? JOINED : FRESH,
+		              TWIN };
+	for (size_t i = 0; i < sizeof order / sizeof order[0] && !victim; i++)
+		victim = oldest[order[i]];
+	if (victim) {
 		core->refused++;
-		ws_store_conn_doom(oldest, "it is silent, and a new connection needs its place");
+		ws_store_conn_doom(victim, "too many connections, of which it did least");
 	}
-	return oldest != NULL;
+	return victim != NULL;
 }
 
 struct ws_store_conn *ws_store_conn_open(struct ws_store_core *core, const char *address)
@@ -106,6 +151,8 @@ struct ws_store_conn *ws_store_conn_open(struct ws_store_core *core, const char 
 	c->fd = -1;
 	c->rank = -1;
 	c->silent = true;
+	c->id = ++core->last_id;
+	c->since = core->now;
 	strncpy(c->address, address, sizeof c->address - 1);
 	const char *colon = strrchr(c->address, ':');
 	c->n_ip = colon ? (size_t)(colon - c->address) : strlen(c->address);
@@ -134,16 +181,32 @@ static void set_partial(struct ws_store_conn *c, int64_t since)
 	c->partial_since = since;
 }
 
-/* Counts buffered bytes; closes the connection that exceeds the common limit. */
+/* Returns true if it grew. */
+static bool count_one(struct ws_store_conn *c)
+{
+	const size_t before = c->n_buffered;
+	c->n_buffered = c->rx.cap + c->tx.cap;
+	c->core->n_buffered += c->n_buffered - before;
+	return c->n_buffered > before;
+}
+
+/* Counts buffered bytes. Beyond the common limit the largest connection is closed, of a member only
+ * if no other has any. */
 static void count_buffers(struct ws_store_conn *c)
 {
 	struct ws_store_core *core = c->core;
-	const size_t now = c->rx.cap + c->tx.cap;
-	core->n_buffered += now - c->n_buffered;
-	const bool grew = now > c->n_buffered;
-	c->n_buffered = now;
-	if (grew && core->n_buffered > core->keys.max_bytes)
-		ws_store_conn_doom(c, "too much is buffered for all peers together");
+	struct ws_store_conn *largest = c;
+	if (!count_one(c) || core->n_buffered <= core->keys.max_bytes)
+		return;
+	for (struct ws_store_conn *o = core->first; o; o = o->next)
+		if (!o->doomed && (o->member != largest->member ?
+		                           largest->member && o->n_buffered :
+		                           o->n_buffered > largest->n_buffered))
+			largest = o;
+	ws_store_conn_doom(largest, "too much is buffered for all peers together");
+	ws_buf_free(&largest->rx);
+	ws_buf_free(&largest->tx);
+	count_one(largest);
 }
 
 static void shrink(struct ws_buf *b)
@@ -186,7 +249,10 @@ void ws_store_conn_doom(struct ws_store_conn *c, const char *why)
 		return;
 	c->doomed = true;
 	ws_log(c->core->log, 1, "store: %s dropped: %s", c->address, why);
-	if (c->joined) {
+	if (!c->joined || !c->member) {
+		ws_store_watch_stranger(c->core, c->address, why);
+		c->joined = false;
+	} else {
 		char name[96];
 		ws_store_watch_trouble(c->core, c->rank, NULL,
 		                       "%s was dropped from the rendezvous: %s",
@@ -277,7 +343,7 @@ void ws_store_core_tick(struct ws_store_core *core, int64_t now)
 bool ws_store_conn_has_twin(const struct ws_store_conn *c)
 {
 	for (const struct ws_store_conn *o = c->next; o; o = o->next)
-		if (o->silent && o->n_ip == c->n_ip && memcmp(o->address, c->address, c->n_ip) == 0)
+		if (o->silent && same_host(o, c))
 			return true;
 	return false;
 }

@@ -3,7 +3,13 @@
  *
  * store.c moves bytes between sockets and these buffers under one lock; tests and the fuzzer
  * feed them from memory. store_conn.c keeps connections and their limits, store_exec.c executes
- * requests, store_watch.c draws conclusions from keys, and store_diag.c reports them. */
+ * requests, store_watch.c draws conclusions from keys, and store_diag.c reports them.
+ *
+ * Every process that reaches the port can send requests, so a connection counts only once it is a
+ * member's: it has used a key with the group's name in it, is one of several senders, or was one of
+ * exactly as many as the group has ranks when all servers had agreed to join. Every other is a
+ * stranger's, or a rank's that has not come so far: it may join, read, and become a member, and
+ * whatever else it does ends the connection and nothing else. */
 #ifndef WS_NET_STORE_CORE_H
 #define WS_NET_STORE_CORE_H
 
@@ -17,6 +23,8 @@ struct ws_store_conn {
 	struct ws_store_conn *prev, *next;     /* all connections, oldest first */
 	struct ws_store_conn *next_due;
 	struct ws_store_core *core;
+	uint64_t id;                           /* from 1 */
+	int64_t since;                         /* when it was opened */
 	int fd;                                /* owned by store.c; -1 in memory */
 	char address[64];                      /* "10.0.0.2:41234" */
 	size_t n_ip;                           /* length of the host in address */
@@ -33,6 +41,7 @@ struct ws_store_conn {
 	bool due;                              /* in core->due: has output, or is doomed */
 	bool doomed;                           /* to be closed */
 	bool joined, asked;
+	bool member;
 	/* has only sent WATCH_KEY: perhaps a twin */
 	bool silent;
 	int64_t gloo_since;                    /* a gloo peer whose epoch is unknown; else 0 */
@@ -54,6 +63,12 @@ struct ws_store_core {
 	int64_t now;                           /* time of the current pass; > 0 */
 
 	unsigned joined, refused;
+	unsigned members;                      /* that have joined and are connected */
+	bool agreed;                           /* all servers have answered that they joined */
+	bool complete;                         /* all ranks are members */
+	uint64_t last_id;
+	struct ws_store_stranger strangers[WS_STORE_STRANGERS];
+	unsigned n_strangers, n_told;          /* recorded, and fetched of these */
 	/* the store is closing: leaving peers are not reported */
 	bool closing;
 	struct ws_store_peer *left;            /* joined peers that have left */
@@ -80,7 +95,7 @@ void ws_store_conn_close(struct ws_store_conn *c);
 void ws_store_conn_run(struct ws_store_conn *c, int64_t now);
 /* Call after bytes were removed from c->tx. */
 void ws_store_conn_sent(struct ws_store_conn *c, size_t n);
-/* Marks the connection for closing; why is for the log. */
+/* Marks the connection for closing. A member's is trouble, a stranger's is recorded as one. */
 void ws_store_conn_doom(struct ws_store_conn *c, const char *why);
 void ws_store_conn_due(struct ws_store_conn *c);
 /* Checks deadlines; call a few times a second while n_partial or n_undecided. */
@@ -102,8 +117,14 @@ void ws_store_watch_read(struct ws_store_conn *c, struct ws_bytes key);
 void ws_store_watch_write(struct ws_store_conn *c, struct ws_bytes key, struct ws_bytes value);
 /* A peer has added to a counter. */
 void ws_store_watch_count(struct ws_store_conn *c, struct ws_bytes key, int64_t sum);
-/* A peer joins, if there is room. */
+/* A connection joins, unless the group is complete. */
 int ws_store_watch_join(struct ws_store_conn *c);
+/* False: this connection may not set, count or delete the key, and was doomed for it. */
+bool ws_store_watch_may_write(struct ws_store_conn *c, struct ws_bytes key, bool counts);
+/* All servers have agreed. If as many connections as ranks have joined, these are the ranks. */
+void ws_store_watch_agreed(struct ws_store_core *core);
+/* Records a stranger, once for each address and reason. */
+void ws_store_watch_stranger(struct ws_store_core *core, const char *address, const char *why);
 /* Decides between torch 2.0 and 2.1 for a gloo peer as soon as possible. */
 void ws_store_watch_decide(struct ws_store_conn *c);
 /* Call before the connection is closed. */
@@ -124,6 +145,8 @@ struct ws_store_gloo_key {
 };
 bool ws_store_gloo_key(struct ws_bytes key, const char *group, struct ws_store_gloo_key *out);
 bool ws_store_key_has(struct ws_bytes key, const char *part);
+/* True if it contains "/G/G/", as all keys of the group do, but for those of vLLM's NCCL. */
+bool ws_store_key_ours(struct ws_bytes key, const char *group);
 
 /* ---- store_diag.c ---- */
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEFT_AT_MOST = 4096 };
+enum { LEFT_AT_MOST = 4096, STRANGERS_AT_MOST = 64 };
 
 /* True if the key belongs to no group of this name. */
 static bool is_foreign(const char *key, const char *group)
@@ -35,7 +35,7 @@ static void fill_peer(const struct ws_store_conn *c, struct ws_store_peer *p)
 void ws_store_remember_left(const struct ws_store_conn *c)
 {
 	struct ws_store_core *core = c->core;
-	if (core->n_left >= LEFT_AT_MOST)
+	if (core->n_left >= (c->member ? LEFT_AT_MOST : STRANGERS_AT_MOST))
 		return;
 	struct ws_store_peer *left = realloc(core->left, (core->n_left + 1) * sizeof *left);
 	if (!left)

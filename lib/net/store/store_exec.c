@@ -12,19 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Most keys of one WAIT; a rank waits for one before it sets its own. */
+enum { STRANGER_KEYS = 64 };
+
 static struct ws_store_entry *find(const struct ws_store_conn *c, struct ws_bytes key)
 {
 	return ws_store_keys_find(&c->core->keys, key);
-}
-
-/* Every request that may change a key checks this first. */
-static bool may_write(struct ws_store_conn *c, struct ws_bytes key)
-{
-	const struct ws_store_entry *e = find(c, key);
-	if (!e || !e->once)
-		return true;
-	ws_store_conn_doom(c, "it tried to change a key that only we may set");
-	return false;
 }
 
 static int stored(struct ws_store_conn *c, int rc)
@@ -36,8 +29,10 @@ static int stored(struct ws_store_conn *c, int rc)
 
 static int write_key(struct ws_store_conn *c, struct ws_bytes key, struct ws_bytes value)
 {
-	if (!may_write(c, key) || stored(c, ws_store_keys_set(&c->core->keys, key, value)))
+	if (!ws_store_watch_may_write(c, key, false) ||
+	    stored(c, ws_store_keys_set(&c->core->keys, key, value)))
 		return -1;
+	find(c, key)->owner = c->id;
 	ws_store_watch_write(c, key, value);
 	return 0;
 }
@@ -120,7 +115,7 @@ static int read_counter(const struct ws_store_entry *e, int64_t *value)
 
 static int add_to(struct ws_store_conn *c, struct ws_bytes key, int64_t delta, int64_t *sum)
 {
-	if (!may_write(c, key))
+	if (!ws_store_watch_may_write(c, key, true))
 		return -1;
 	if (read_counter(find(c, key), sum)) {
 		ws_store_conn_doom(c, "it sent ADD for a key whose value is not a number");
@@ -171,6 +166,10 @@ static void exec_wait(struct ws_store_conn *c, struct ws_store_fields f)
 	struct ws_store_fields keys = f;
 	for (int64_t i = 0; i < n; i++)
 		ws_store_watch_read(c, ws_store_take_bytes(&keys));
+	if (n > STRANGER_KEYS && !c->member)
+		ws_store_conn_doom(c, "it waits for more keys than any rank");
+	if (c->doomed)
+		return;
 	ws_store_keys_forget(&c->core->keys, &c->waiter);
 	if (stored(c, ws_store_keys_wait(&c->core->keys, &c->waiter, f, (size_t)n)))
 		return;
@@ -201,15 +200,16 @@ static void exec_watch(struct ws_store_conn *c, struct ws_store_fields f)
 static void exec_delete(struct ws_store_conn *c, struct ws_store_fields f)
 {
 	const struct ws_bytes key = ws_store_take_bytes(&f);
-	if (may_write(c, key))
+	if (ws_store_watch_may_write(c, key, false))
 		ws_store_put_i64(&c->tx, ws_store_keys_delete(&c->core->keys, key));
 }
 
 static void exec_append(struct ws_store_conn *c, struct ws_store_fields f)
 {
 	const struct ws_bytes key = ws_store_take_bytes(&f);
-	if (may_write(c, key))
-		stored(c, ws_store_keys_append(&c->core->keys, key, ws_store_take_bytes(&f)));
+	if (ws_store_watch_may_write(c, key, false) &&
+	    !stored(c, ws_store_keys_append(&c->core->keys, key, ws_store_take_bytes(&f))))
+		find(c, key)->owner = c->id;
 }
 
 static void exec_multi_set(struct ws_store_conn *c, struct ws_store_fields f)
@@ -226,9 +226,14 @@ static void put_key(void *ctx, const struct ws_store_entry *e)
 	ws_store_put_bytes(ctx, e->key, e->n_key);
 }
 
+/* The list shows the group's name. */
 static void exec_list(struct ws_store_conn *c, struct ws_store_fields f)
 {
 	(void)f;
+	if (!c->member) {
+		ws_store_conn_doom(c, "it asked for all keys");
+		return;
+	}
 	ws_store_put_i64(&c->tx, (int64_t)c->core->keys.n_values);
 	ws_store_keys_each(&c->core->keys, put_key, &c->tx);
 }

@@ -256,6 +256,7 @@ bool ws_store_keys_delete(struct ws_store_keys *k, struct ws_bytes key)
 	e->value = NULL;
 	e->n_value = 0;
 	e->has_value = e->once = false;
+	e->owner = 0;
 	tidy(k, e);
 	return true;
 }

@@ -35,6 +35,7 @@ struct ws_store_entry {
 	struct ws_store_entry *next; /* next in its slot */
 	uint64_t hash;
 	bool has_value, once;
+	uint64_t owner;              /* connection that set it; 0: a counter, or none */
 	char *value;                 /* may be NULL while n_value is 0 */
 	size_t n_value;
 	struct ws_store_waits waits;   /* waiters for the key */

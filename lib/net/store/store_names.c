@@ -72,8 +72,8 @@ static bool is_group(struct ws_bytes s, const char *group)
 	return n > 1 && s.n >= 2 * n && memcmp(slash - n, slash, n) == 0;
 }
 
-/* True if it contains "/G/G/"; torch 1.13 under torchrun puts "//worker/attempt_0" in front. */
-static bool holds_group(struct ws_bytes key, const char *group)
+/* torch 1.13 under torchrun puts "//worker/attempt_0" in front. */
+bool ws_store_key_ours(struct ws_bytes key, const char *group)
 {
 	const size_t n = strlen(group);
 	const char *end = key.data + key.n;
@@ -106,7 +106,7 @@ bool ws_store_gloo_key(struct ws_bytes key, const char *group, struct ws_store_g
 	out->device = cut_number(&s);
 	if (out->device < 0 || !(cut(&s, "/cpu//") || (cut(&s, "/") && is_group(s, group))))
 		return false;
-	out->ours = !group || holds_group(key, group);
+	out->ours = !group || ws_store_key_ours(key, group);
 	return true;
 }
 

@@ -109,7 +109,7 @@ static int check_reports(struct reset *s, struct ws_err *err)
 /* Is it in no checkpoint? wsync-endpoint's names are those of tensors. */
 static bool is_buffer(const struct ws_layout *l, const struct ws_checksum *item)
 {
-	return !ws_checksum_is_draft(item) && !ws_layout_find_param(l, item->name) &&
+	return !ws_checksum_is_draft(item) && !ws_layout_find_shown(l, item->name) &&
 	       !ws_layout_find_part(l, item->name);
 }
 

@@ -21,6 +21,7 @@ struct push_checks {
 	struct ws_job values;    /* scans for NaN and Inf in the background (push_values.c) */
 	struct ws_cancel stop_values;
 	bool on_values;
+	bool values_read;        /* all of them were scanned, and are finite */
 };
 
 /* ---- push_names.c ---- */
@@ -32,12 +33,20 @@ int push_find_targets(struct ws_push *p, struct ws_err *err);
 /* Forgets p->to.listed: the endpoints may be other servers now. */
 void push_names_forget(struct ws_push *p);
 
+/* ---- push_require.c ---- */
+
+int push_require_before(const struct ws_push *p, struct ws_err *err);
+/* The weights are committed already. */
+int push_require_after(const struct ws_push *p, struct ws_err *err);
+
 /* ---- push_fp8.c ---- */
 
 /* Sets p->from.server_config for a push that quantizes. */
 void push_find_server_config(struct ws_push *p);
-/* Checks that every endpoint can load the plan's weights, FP8 or 16 bits. */
+/* Checks that every endpoint can load the plan's weights (formats.h). Fills in `format` of each. */
 int push_check_fp8(struct ws_push *p, struct ws_err *err);
+/* What was assumed of formats, or allowed, for the last line; NULL: nothing. */
+const char *push_format_note(const struct ws_push *p);
 
 /* ---- push_probe_scales.c ---- */
 
@@ -45,6 +54,11 @@ enum push_probed { PROBED_NOTHING, PROBED_SCALES, PROBED_NO_SCALES };
 /* Requests the scale of one weight of the plan. -1: cancelled, or a system error. */
 int push_probe_scales(struct ws_push *p, const struct ws_endpoint_info *info, enum push_probed *out,
                       struct ws_err *err);
+
+/* ---- push_finite.c ---- */
+
+/* -1: a tensor that is sent as it is has a NaN or an infinity. Reads all of them. */
+int push_check_finite(struct ws_push *p, struct ws_err *err);
 
 /* ---- push_values.c: scans inputs of transforms for NaN and Inf ---- */
 

@@ -1,59 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_fp8.c - refuses weights that a server would load wrongly: FP8 codes go to servers that keep
- * FP8, and 16-bit weights to the others. Weights of 4 bits are refused, see check_packed.
+/* push_fp8.c - refuses weights that a server would load wrongly, by the table of formats.h, before
+ * the pause.
  *
- * Servers accept the wrong format, and report success. A server that keeps bf16 copies FP8 codes as
- * numbers, and drops the scales as unknown names. A server that keeps FP8 in blocks casts 16-bit
- * weights to codes, and multiplies them by the old scales. A server that made FP8 of a 16-bit
- * checkpoint (--quantization fp8), or has one scale for each tensor, has rearranged its weights
- * without their loaders. It raises in the middle of the transfer, or gets garbage if a shape fits.
- *
- * So the format of each server is detected first: from its own report, and from its config.json if
- * that can be read here; else from the parameters that it shows (push_probe_scales.c). */
+ * The format of each server is detected first: from its own report, and from its config.json if
+ * that can be read here or is named with {config}; else from the parameters that it shows
+ * (push_probe_scales.c). Then each matrix must be sent as the server keeps it: its release decides
+ * how modules_to_not_convert is matched. */
+#include "push_protocol.h"
 #include "push_state.h"
+#include "transform_core.h"
+#include "vllm_workers.h"
+#include "wsync/tool/formats.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum server_quant {
-	QUANT_UNKNOWN, /* not known */
-	QUANT_DENSE,   /* weights that are not quantized */
-	QUANT_BLOCKS,  /* codes, and a scale for each block */
-	QUANT_TENSORS, /* codes, and a scale for each tensor */
-	QUANT_OWN,     /* codes that it computed from a 16-bit checkpoint when it started */
-	/* codes that it makes of the 16-bit weights that it receives (load format flash_rl) */
-	QUANT_MAKING,
-	QUANT_SOME_FP8, /* codes, with scales of an unknown kind */
-	QUANT_SHOWN,    /* like BLOCKS: it showed the scales of a weight */
-	QUANT_UNSHOWN,  /* like DENSE: it showed no scales */
-	QUANT_OTHER     /* another quantization */
-};
+enum { MODULE = 1024 };
 
-static bool is_fp8_name(const char *quantization)
-{
-	return strstr(quantization, "fp8") || strcmp(quantization, "compressed-tensors") == 0;
-}
+/* ---- servers --------------------------------------------------------------------------------- */
 
-/* Decides by the name alone; returns `none` for "". */
-static enum server_quant quant_by_name(const char *quantization, enum server_quant none)
+static bool is_vllm(const struct ws_endpoint_info *info)
 {
-	return !*quantization ? none : is_fp8_name(quantization) ? QUANT_SOME_FP8 : QUANT_OTHER;
-}
-
-static enum server_quant find_quant(const struct ws_endpoint_info *info,
-                                    const struct ws_config *config)
-{
-	const struct ws_quant *q = config ? ws_config_quant(config) : NULL;
-	const bool fp8 = is_fp8_name(info->quantization);
-	if (fp8 && strcmp(info->load_format, "flash_rl") == 0)
-		return QUANT_MAKING;
-	if (!q || info->quant_override) /* "" means: as in the checkpoint */
-		return quant_by_name(info->quantization, QUANT_UNKNOWN);
-	if (strcmp(q->method, "fp8") == 0)
-		return q->block[0] ? QUANT_BLOCKS : QUANT_TENSORS;
-	if (!*q->method && fp8)
-		return strcmp(info->quantization, "fp8") ? QUANT_SOME_FP8 : QUANT_OWN;
-	return quant_by_name(*q->method ? q->method : info->quantization, QUANT_DENSE);
+	return ws_lineage_family(info->lineage) == WS_FAMILY_VLLM;
 }
 
 /* *out NULL: no config can be read here. A malformed config counts as missing, not as an error: the
@@ -64,6 +33,8 @@ static void open_config(const struct ws_endpoint_info *info, struct ws_config **
 	*out = NULL;
 	if (dir && ws_config_open(dir, out, NULL))
 		*out = NULL;
+	if (*out)
+		ws_config_set_rules(*out, ws_quant_rules(is_vllm(info), info->version));
 }
 
 void push_find_server_config(struct ws_push *p)
@@ -83,46 +54,10 @@ void push_find_server_config(struct ws_push *p)
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-static bool ends_in(const char *text, size_t n, const char *end)
-{
-	const size_t k = strlen(end);
-	return n >= k && memcmp(text + n - k, end, k) == 0;
-}
-
-/* A matrix that all FP8 servers keep in FP8, unless its config excludes the module. */
-static bool is_projection(const struct ws_plan_tensor *t, const struct ws_quant *q)
-{
-	static const char leaf[] = ".weight";
-	char module[1024];
-	const size_t n = strlen(t->name), front = n - strlen(leaf);
-	if (t->n_dims != 2 || !ends_in(t->name, n, leaf) || n >= sizeof module)
-		return false;
-	if (!ends_in(t->name, front, "_proj") && !ends_in(t->name, front, "_proj_with_mqa"))
-		return false;
-	memcpy(module, t->name, front);
-	module[front] = 0;
-	return !q || !ws_quant_skips(q, module);
-}
-
-static const struct ws_plan_tensor *find_codes(const struct ws_plan *plan)
-{
-	for (size_t i = 0; i < plan->n_tensors; i++)
-		if (plan->tensors[i].dtype == WS_DTYPE_F8_E4M3)
-			return &plan->tensors[i];
-	return NULL;
-}
-
-/* Finds a weight packed in 4 bits, by bitsandbytes or by ModelOpt. */
-static const struct ws_plan_tensor *find_packed(const struct ws_plan *plan, bool *nvfp4)
-{
-	for (size_t i = 0; i < plan->n_tensors; i++) {
-		const struct ws_plan_tensor *t = &plan->tensors[i];
-		*nvfp4 = ends_in(t->name, strlen(t->name), ".weight_scale_2");
-		if (*nvfp4 || strstr(t->name, ".quant_state.bitsandbytes__"))
-			return t;
-	}
-	return NULL;
-}
+struct sent {
+	enum ws_sends format;
+	const char *name; /* of a tensor that shows it */
+};
 
 static bool is_dense(enum ws_dtype dtype)
 {
@@ -130,139 +65,215 @@ static bool is_dense(enum ws_dtype dtype)
 	       dtype == WS_DTYPE_F64;
 }
 
-/* For plans without codes. With codes, the check of names finds the weights that lack them. */
-static const struct ws_plan_tensor *find_dense(const struct ws_plan *plan,
-                                               const struct ws_config *config)
+static bool is_matrix(const struct ws_plan_tensor *t, char *module)
 {
-	const struct ws_quant *q = config ? ws_config_quant(config) : NULL;
-	for (size_t i = 0; i < plan->n_tensors; i++) {
-		const struct ws_plan_tensor *t = &plan->tensors[i];
-		if (is_dense(t->dtype) && is_projection(t, q))
-			return t;
-	}
-	return NULL;
+	return ws_format_is_matrix(t->name, t->n_dims, module, MODULE);
 }
 
-static bool sends_blocks(const struct ws_plan *plan)
+/* The format of quantized tensors; else DENSE if a matrix is sent that the server may quantize. q:
+ * of the server; NULL: not known. */
+static struct sent find_sent(const struct ws_plan *plan, const struct ws_quant *q)
 {
+	struct sent found = { WS_SENDS_OTHER, NULL };
+	char module[MODULE];
 	for (size_t i = 0; i < plan->n_tensors; i++) {
-		const char *name = plan->tensors[i].name;
-		if (ends_in(name, strlen(name), ".weight_scale_inv"))
-			return true;
+		const struct ws_plan_tensor *t = &plan->tensors[i];
+		const enum ws_sends format = ws_format_of_tensor(t->name, t->dtype);
+		/* Scales say more than the codes that they belong to. */
+		if (format != WS_SENDS_OTHER && (found.format <= WS_SENDS_DENSE ||
+		                                 found.format == WS_SENDS_FP8_SCALES))
+			found = (struct sent){ format, t->name };
+		else if (found.format == WS_SENDS_OTHER && is_dense(t->dtype) &&
+		         is_matrix(t, module) && !(q && ws_quant_skips(q, module)))
+			found = (struct sent){ WS_SENDS_DENSE, t->name };
 	}
-	return false;
+	return found;
 }
 
 /* ---- refusals -------------------------------------------------------------------------------- */
 
-static int refuse_server(const struct ws_endpoint_info *info, const char *what, const char *hint,
-                         struct ws_err *err)
+struct server {
+	size_t i;
+	const struct ws_endpoint_info *info;
+	const struct ws_config *config; /* its own, or that of {config}; NULL */
+	enum ws_keeps keeps;
+	const char *by;
+};
+
+static int refuse(const struct server *s, const char *name, const char *why, const char *remedy,
+                  bool unknown, struct ws_err *err)
 {
-	ws_err_set(err, WS_EREFUSED, "%s %s", info->url, what);
-	ws_err_hint(err, "%s", hint);
-	return ws_err_where(err, NULL, info->url);
+	ws_err_set(err, WS_EREFUSED, "%s %s; %.200s would be sent", s->info->url, why, name);
+	ws_err_hint(err, unknown ? "%s; {allow_unknown} format sends it nevertheless" : "%s",
+	            remedy);
+	return ws_err_where(err, NULL, s->info->url);
 }
 
-static int refuse_codes(const struct ws_endpoint_info *info, const char *what, struct ws_err *err)
+static bool allows(const struct ws_push *p)
 {
-	ws_err_set(err, WS_EREFUSED,
-	           "%s does not keep its weights in FP8 (%s): it would take the codes for numbers, "
-	           "drop the scales, and report success",
-	           info->url, what);
-	ws_err_hint(err, "start it from an FP8 checkpoint, or send what it keeps");
-	return ws_err_where(err, NULL, info->url);
+	return (p->opts.allow_unknown & WS_UNKNOWN_FORMAT) != 0;
 }
 
-/* The server can load neither 16-bit weights nor codes. */
-static int refuse_anything(const struct ws_endpoint_info *info, enum server_quant quant,
-                           struct ws_err *err)
+static const char *find_word(const struct ws_endpoint_info *info)
 {
-	return refuse_server(
-		info,
-		quant == QUANT_OWN ?
-			"made FP8 of its 16-bit checkpoint when it started (--quantization fp8): "
-			"its weights lie "
-			"transposed and without their loaders, and an update fails in the middle" :
-			"keeps FP8 with one scale for each tensor, transposed and without their "
-			"loaders: an update fails in the middle",
-		"start it from a checkpoint of block FP8 and push with {quantize} fp8, or start it "
-		"in 16 bits",
-		err);
+	const char *word = ws_format_in_name(info->model_path);
+	return word ? word : ws_format_in_name(info->served_model);
 }
 
-static int check_codes(const struct ws_push *p, const struct ws_endpoint_info *info,
-                       enum server_quant quant, struct ws_err *err)
+/* A name is the last that can warn of a server that tells nothing. */
+static int check_names_of(struct ws_push *p, const struct server *s, const struct sent *sent,
+                          struct ws_err *err)
 {
-	char what[128];
-	switch (quant) {
-	case QUANT_DENSE:
-		return refuse_codes(info, "its config.json has no quantization_config for it", err);
-	case QUANT_UNSHOWN:
-		return refuse_codes(info, "it shows norms, and no scales of its weights", err);
-	case QUANT_OTHER:
-		snprintf(what, sizeof what, "its quantization is %s",
-		         *info->quantization ? info->quantization : "another by its config.json");
-		return refuse_codes(info, what, err);
-	case QUANT_OWN:
-		return refuse_anything(info, quant, err);
-	case QUANT_TENSORS: /* servers patched for it take the scales of whole tensors */
-		return sends_blocks(p->from.plan) ? refuse_anything(info, quant, err) : 0;
-	case QUANT_MAKING:
-		return refuse_server(
-			info,
-			"makes FP8 of the 16-bit weights that it is sent (load format flash_rl), "
-			"with scales of its own: it would take the codes and drop the scales",
-			"push without {quantize}, from a 16-bit checkpoint", err);
-	default:
+	char why[256];
+	const char *word = find_word(s->info);
+	if (s->keeps != WS_KEEPS_UNTOLD || sent->format != WS_SENDS_DENSE || !word || allows(p))
 		return 0;
-	}
+	snprintf(why, sizeof why,
+	         "does not tell the format of its weights, and its model's name has \"%s\"", word);
+	return refuse(s, sent->name, why, "name its checkpoint's config.json with {config}", true,
+	              err);
 }
 
-static int check_dense(const struct ws_push *p, const struct ws_endpoint_info *info,
-                       enum server_quant quant, const char *name, struct ws_err *err)
+static void note(struct ws_push *p, const struct server *s, enum ws_sends sends, enum ws_fits fits)
 {
-	char what[512], says[64];
-	if (quant == QUANT_OWN || quant == QUANT_TENSORS)
-		return refuse_anything(info, quant, err);
-	/* A name alone is a guess, which {verify} none overrides. */
-	const bool guess = quant == QUANT_SOME_FP8 && strstr(info->quantization, "fp8");
-	if (quant != QUANT_BLOCKS && quant != QUANT_SHOWN &&
-	    !(guess && p->opts.verify != WS_VERIFY_NONE))
-		return 0;
-	snprintf(says, sizeof says,
-	         guess                ? "it says %s" :
-	         quant == QUANT_SHOWN ? "it shows them" :
-	                                "by its config.json",
-	         info->quantization);
-	snprintf(what, sizeof what,
-	         "keeps its weights in FP8 with scales (%s), and %.200s is sent in 16 bits: it "
-	         "would cast it, keep the old scales, and report success",
-	         says, name);
-	return refuse_server(info, what,
-	                     guess ? "add {quantize} fp8; {verify} none sends it as it is" :
-	                             "add {quantize} fp8",
-	                     err);
+	p->to.endpoints[s->i].format = (struct push_format){
+		.keeps = ws_keeps_word(s->keeps), .sends = ws_sends_word(sends), .by = s->by,
+		.verdict = fits == WS_FITS_RIGHT                ? "right" :
+		           fits == WS_FITS_ASSUMED              ? "assumed" :
+		           fits == WS_FITS_UNKNOWN && allows(p) ? "allowed" :
+		                                                  "refused",
+	};
 }
 
-/* Servers pack weights of 4 bits at startup or load them packed, and keep them in an order of their
- * own. A server of unknown or other quantization may get nvfp4; bitsandbytes only with {verify}
- * none. */
-static int check_packed(const struct ws_push *p, const struct ws_endpoint_info *info,
-                        enum server_quant quant, const char *name, bool nvfp4, struct ws_err *err)
+static int check_format(struct ws_push *p, const struct server *s, const struct sent *sent,
+                        struct ws_err *err)
 {
+	const char *why, *remedy;
 	char what[512];
-	const bool guess = quant == QUANT_UNKNOWN || quant == QUANT_OTHER;
-	if (guess && (nvfp4 || p->opts.verify == WS_VERIFY_NONE))
+	const enum ws_fits fits =
+		ws_format_fits(is_vllm(s->info), s->keeps, sent->format, &why, &remedy);
+	note(p, s, sent->format, fits);
+	if (fits <= WS_FITS_ASSUMED)
+		return check_names_of(p, s, sent, err);
+	if (fits == WS_FITS_UNKNOWN && allows(p))
 		return 0;
-	snprintf(what, sizeof what,
-	         "is not known to take weights packed in 4 bits, as %.200s is sent: it would "
-	         "refuse them in the middle, or copy the codes as numbers",
-	         name);
-	return refuse_server(
-		info, what,
-		guess ? "{unpack} sends them in 16 bits; {verify} none sends them as they are" :
-			"{unpack} sends them in 16 bits, {quantize} fp8 for a server in FP8",
-		err);
+	if (strcmp(s->by, "told") == 0 && *s->info->quantization)
+		snprintf(what, sizeof what, "%s (it says %s)", why, s->info->quantization);
+	else
+		snprintf(what, sizeof what, "%s (%s)", why,
+		         strcmp(s->by, "config") == 0 ? "by its config.json" :
+		         strcmp(s->by, "names") == 0  ? "by the parameters that it shows" :
+		         strcmp(s->by, "option") == 0 ? "by {config}" :
+		         strcmp(s->by, "release") == 0 ? "as tried with vLLM 0.32.0" :
+		                                        "it says nothing");
+	return refuse(s, sent->name, what, remedy, fits == WS_FITS_UNKNOWN, err);
+}
+
+/* ---- what a server packed when it started ---------------------------------------------------- */
+
+static bool sends(const struct ws_push *p, const char *end)
+{
+	for (size_t i = 0; i < p->from.plan->n_tensors; i++)
+		if (ws_ends_with(p->from.plan->tensors[i].name, end))
+			return true;
+	return false;
+}
+
+static const char *type_of(const struct ws_config *c)
+{
+	const char *text = ws_config_text_model_type(c);
+	return *text ? text : ws_config_model_type(c);
+}
+
+static int packs_again(struct ws_push *p, const struct ws_endpoint_info *info, bool *out,
+                       struct ws_err *err)
+{
+	const char *url = info->url;
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
+	const struct ws_call to = { p->http, &url, 1, until, p->opts.cancel, &info };
+	*out = false;
+	return info->gloo_worker && info->can.reload ? ws_vllm_packs(&to, out, err) : 0;
+}
+
+/* Refuses tensors that a vLLM confirms and does not compute with. */
+static int check_copies(struct ws_push *p, const struct server *s, struct ws_err *err)
+{
+	const bool gpt_oss = sends(p, ".self_attn.sinks") || sends(p, ".experts.gate_up_proj_bias");
+	const struct ws_format_model model = {
+		.device = s->info->device, .dense = s->keeps == WS_KEEPS_DENSE,
+		.type = gpt_oss ? "gpt_oss" : s->config ? type_of(s->config) : "",
+		.tied = s->config && ws_config_knows(s->config, "tie_word_embeddings") ?
+		                ws_config_tied(s->config) :
+		                !sends(p, "lm_head.weight"),
+	};
+	bool packs = false, asked = false;
+	struct server as = *s;
+	as.by = "release";
+	for (size_t i = 0; is_vllm(s->info) && i < p->from.plan->n_tensors; i++) {
+		const struct ws_plan_tensor *t = &p->from.plan->tensors[i];
+		as.keeps = ws_format_copy(&model, t->name, t->n_dims);
+		if (as.keeps == WS_N_KEEPS)
+			continue;
+		if (as.keeps != WS_KEEPS_PAST_LOADER && !asked &&
+		    packs_again(p, s->info, &packs, err))
+			return -1;
+		asked = true;
+		if (as.keeps == WS_KEEPS_PAST_LOADER || !packs)
+			return check_format(p, &as, &(struct sent){ WS_SENDS_DENSE, t->name }, err);
+	}
+	return 0;
+}
+
+/* ---- which modules --------------------------------------------------------------------------- */
+
+static const char own_tensors[] =
+	"push a checkpoint that has the matrices of each expert in tensors of their own";
+
+/* Did {quantize} leave this matrix in 16 bits, though the user's list does not have it? */
+static bool was_left(const struct ws_push *p, const struct ws_plan_tensor *t, const char *module)
+{
+	const struct ws_transform_opts *o = p->opts.transform;
+	return is_dense(t->dtype) && o && o->quantize != WS_QUANTIZE_NONE &&
+	       !ws_select_is_skipped(o, module) &&
+	       (ws_format_is_expert(t->name, t->n_dims) || ws_select_is_known(module));
+}
+
+static int check_module(const struct ws_push *p, const struct server *s,
+                        const struct ws_plan_tensor *t, const char *module, struct ws_err *err)
+{
+	const struct ws_quant *q = s->config ? ws_config_quant(s->config) : NULL;
+	const bool codes = t->dtype == WS_DTYPE_F8_E4M3, left = was_left(p, t, module);
+	if (!codes && !left)
+		return 0;
+	if (q && !ws_quant_agrees(q, module))
+		return allows(p) ? 0 : refuse(s, t->name, "does not tell how its release matches "
+		                              "modules_to_not_convert, which decides whether a "
+		                              "module is FP8",
+		                              "write whole names of modules into the list", true,
+		                              err);
+	const bool skips = q && ws_quant_skips(q, module);
+	if (codes && skips)
+		return refuse(s, t->name,
+		              "keeps this module in 16 bits, by its list of modules, and FP8 codes "
+		              "are sent", "push to it alone, with {quantize} fp8", false, err);
+	return left && !skips ?
+	               refuse(s, t->name, "keeps this module in FP8, and 16 bits are sent",
+	                      ws_format_is_expert(t->name, t->n_dims) ? own_tensors :
+	                                                                "push to it alone",
+	                      false, err) :
+	               0;
+}
+
+/* The table decides for all weights together; modules may differ. */
+static int check_modules(const struct ws_push *p, const struct server *s, struct ws_err *err)
+{
+	char module[MODULE];
+	for (size_t i = 0; i < p->from.plan->n_tensors; i++) {
+		const struct ws_plan_tensor *t = &p->from.plan->tensors[i];
+		if (is_matrix(t, module) && check_module(p, s, t, module, err))
+			return -1;
+	}
+	return 0;
 }
 
 static int check_scale_format(const struct ws_endpoint_info *info, const struct ws_config *config,
@@ -291,45 +302,82 @@ static void warn_of_scales(struct ws_push *p, const struct ws_endpoint_info *inf
  * this request, unless the model's name contains fp8. */
 static bool is_worth_asking(const struct ws_push *p, const struct ws_endpoint_info *info)
 {
-	if (find_codes(p->from.plan))
-		return sends_blocks(p->from.plan);
+	const enum ws_sends sends = find_sent(p->from.plan, NULL).format;
+	if (sends != WS_SENDS_DENSE)
+		return sends == WS_SENDS_FP8_BLOCKS;
 	return strcasestr(info->model_path, "fp8") || strcasestr(info->served_model, "fp8");
 }
 
-static int ask_for_scales(struct ws_push *p, const struct ws_endpoint_info *info,
-                          enum server_quant *quant, struct ws_err *err)
+static int ask_for_scales(struct ws_push *p, struct server *s, struct ws_err *err)
 {
 	enum push_probed shown;
-	if (*quant != QUANT_UNKNOWN || info->keeps_anything || p->opts.verify == WS_VERIFY_NONE ||
-	    !is_worth_asking(p, info))
+	if (s->keeps != WS_KEEPS_UNTOLD || !is_worth_asking(p, s->info))
 		return 0;
-	if (push_probe_scales(p, info, &shown, err))
+	if (push_probe_scales(p, s->info, &shown, err))
 		return -1;
-	*quant = shown == PROBED_SCALES    ? QUANT_SHOWN :
-	         shown == PROBED_NO_SCALES ? QUANT_UNSHOWN :
-	                                     *quant;
+	if (shown == PROBED_NOTHING)
+		return 0;
+	s->keeps = shown == PROBED_SCALES ? WS_KEEPS_FP8_BLOCKS : WS_KEEPS_DENSE;
+	s->by = "names";
 	return 0;
 }
 
-static int check_one(struct ws_push *p, const struct ws_endpoint_info *info,
-                     const struct ws_config *config, struct ws_err *err)
+static void find_keeps(struct server *s, bool own)
 {
+	const struct ws_format_server told = {
+		.vllm = is_vllm(s->info), .quantization = s->info->quantization,
+		.load_format = s->info->load_format, .override = s->info->quant_override,
+		.quant = s->config ? ws_config_quant(s->config) : NULL,
+	};
+	s->keeps = ws_format_kept(&told);
+	s->by = !s->config || s->info->quant_override ? "told" : own ? "config" : "option";
+}
+
+/* Servers cast floats to their own type when they load them. */
+static void warn_of_cast(struct ws_push *p, const struct ws_endpoint_info *info,
+                         const struct ws_config *config, const char *name)
+{
+	const enum ws_dtype keeps = ws_name_check_dtype(info, config);
+	size_t i = 0;
+	while (name && i < p->from.plan->n_tensors &&
+	       strcmp(p->from.plan->tensors[i].name, name) != 0)
+		i++;
+	if (!name || i == p->from.plan->n_tensors || keeps == WS_DTYPE_F32 || !is_dense(keeps))
+		return;
+	const enum ws_dtype sent = p->from.plan->tensors[i].dtype;
+	if (is_dense(sent) && sent != keeps)
+		push_warn(p, info->url, "%s is sent, and it keeps %s: it casts the weights%s",
+		          ws_dtype_torch(sent), ws_dtype_torch(keeps),
+		          sent == WS_DTYPE_F32 || sent == WS_DTYPE_F64 ?
+		                  ", and twice the bytes or more are sent" :
+		          keeps == WS_DTYPE_F16 ? ", and those above 65504 become infinite" :
+		                                  ", which have fewer digits then");
+}
+
+static int check_one(struct ws_push *p, size_t i, const struct ws_config *config, bool own,
+                     struct ws_err *err)
+{
+	struct server s = { .i = i, .info = &p->to.infos[i], .config = config };
 	const struct ws_transform_opts *o = p->opts.transform;
-	enum server_quant quant = find_quant(info, config);
 	if (o && o->quantize != WS_QUANTIZE_NONE && o->ue8m0 &&
-	    check_scale_format(info, config, err))
+	    check_scale_format(s.info, own ? config : NULL, err))
 		return -1;
-	warn_of_scales(p, info, config);
-	bool nvfp4;
-	const struct ws_plan_tensor *packed = find_packed(p->from.plan, &nvfp4);
-	if (packed && check_packed(p, info, quant, packed->name, nvfp4, err))
+	warn_of_scales(p, s.info, own ? config : NULL);
+	find_keeps(&s, own);
+	if (s.info->keeps_anything && !*s.info->quantization && !own && !find_word(s.info)) {
+		p->to.endpoints[i].format =
+			(struct push_format){ "anything", "any", "right", "told" };
+		return 0;
+	}
+	if (ask_for_scales(p, &s, err))
 		return -1;
-	if (ask_for_scales(p, info, &quant, err))
+	const struct sent sent = find_sent(p->from.plan, config ? ws_config_quant(config) : NULL);
+	if (check_format(p, &s, &sent, err) || check_copies(p, &s, err))
 		return -1;
-	if (find_codes(p->from.plan))
-		return check_codes(p, info, quant, err);
-	const struct ws_plan_tensor *dense = find_dense(p->from.plan, config);
-	return dense ? check_dense(p, info, quant, dense->name, err) : 0;
+	if (sent.format == WS_SENDS_DENSE)
+		warn_of_cast(p, s.info, own ? config : NULL, sent.name);
+	const bool blocks = s.keeps == WS_KEEPS_FP8_BLOCKS || s.keeps == WS_KEEPS_FP8;
+	return blocks && sent.format == WS_SENDS_FP8_BLOCKS ? check_modules(p, &s, err) : 0;
 }
 
 int push_check_fp8(struct ws_push *p, struct ws_err *err)
@@ -338,8 +386,34 @@ int push_check_fp8(struct ws_push *p, struct ws_err *err)
 	for (size_t i = 0; p->to.known && i < p->opts.n_endpoints && rc == 0; i++) {
 		struct ws_config *config;
 		open_config(&p->to.infos[i], &config);
-		rc = check_one(p, &p->to.infos[i], config, err);
+		const bool own = config != NULL;
+		if (!own && p->opts.config && ws_config_open(p->opts.config, &config, NULL))
+			config = NULL;
+		if (config)
+			ws_config_set_rules(config, ws_quant_rules(is_vllm(&p->to.infos[i]),
+			                                           p->to.infos[i].version));
+		push_note_draft(p, i);
+		rc = check_one(p, i, config, own, err);
 		ws_config_free(config);
 	}
 	return rc;
+}
+
+const char *push_format_note(const struct ws_push *p)
+{
+	const char *note = NULL;
+	for (size_t i = 0; p->to.known && i < p->opts.n_endpoints; i++) {
+		const struct push_format *f = &p->to.endpoints[i].format;
+		if (f->verdict && strcmp(f->verdict, "allowed") == 0 &&
+		    strcmp(f->by, "release") == 0)
+			return "a part of the server's weights stays old, allowed by "
+			       "{allow_unknown}";
+		if (f->verdict && strcmp(f->verdict, "allowed") == 0)
+			return "format not known, allowed by {allow_unknown}";
+		if (f->verdict && strcmp(f->verdict, "assumed") == 0)
+			note = strcmp(f->keeps, "untold") ?
+			               "kind of FP8 scales not told by the server, assumed" :
+			               "format not told by the server, 16 bits assumed";
+	}
+	return note;
 }

@@ -38,7 +38,7 @@ static int measure(struct ws_push *p, struct ws_err *err)
 	bool asleep = false;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		asleep = asleep || p->to.endpoints[i].asleep & WS_MEMORY_WEIGHTS;
-	if (!p->opts.n_endpoints || !p->from.all_names || asleep)
+	if (!p->opts.n_endpoints || asleep)
 		return 0;
 	return ws_name_check_measure(p->http, &p->from.input, p->to.listed, p->to.n_listed, until,
 	                             p->opts.cancel, err);
@@ -63,7 +63,33 @@ static int check_parts(const struct ws_push *p, struct ws_err *err)
 	                   "sender");
 }
 
-int push_names(struct ws_push *p, struct ws_err *err)
+static int by_name(const void *name, const void *part)
+{
+	return strcmp(name, ((const struct ws_part_tensor *)part)->name);
+}
+
+struct elsewhere {
+	const struct ws_push *p;
+	const struct ws_plan *all;             /* of senders in one group; NULL: they take turns */
+	const struct ws_plan_tensor **index;
+};
+
+/* Does another sender send it? Of senders that take turns only the last one knows. */
+static bool sent_elsewhere(const void *ctx, const char *name)
+{
+	const struct elsewhere *x = ctx;
+	const struct ws_push *p = x->p;
+	const struct ws_parts *parts = &p->turn.parts;
+	if (x->all)
+		return ws_plan_find(x->all, x->index, name);
+	if (!p->turn.has_turn || p->turn.not_last)
+		return true;
+	const struct ws_part_tensor *t = bsearch(name, parts->tensors, parts->n_tensors,
+	                                         sizeof *parts->tensors, by_name);
+	return t && t->sent;
+}
+
+static int check_names(struct ws_push *p, const struct elsewhere *others, struct ws_err *err)
 {
 	const struct ws_name_check_run_opts opts = {
 		.input = &p->from.input,
@@ -74,13 +100,40 @@ int push_names(struct ws_push *p, struct ws_err *err)
 		.n_include = p->opts.n_include,
 		.exclude = p->opts.exclude,
 		.n_exclude = p->opts.n_exclude,
-		.part = p->opts.senders > 1,
+		.elsewhere = p->opts.senders > 1 ? sent_elsewhere : NULL,
+		.elsewhere_ctx = others,
 	};
-	if (p->opts.verify == WS_VERIFY_NONE)
+	return ws_name_check_run_all(&opts, p->to.listed, p->to.n_listed, &p->opts.sink,
+	                             &p->checks.names, err);
+}
+
+static int compare_names(struct ws_push *p, struct ws_err *err)
+{
+	const struct ws_senders *have;
+	struct elsewhere others = { .p = p };
+	if (push_is_leader(p)) {
+		others.all = push_leader_plan(p, &have);
+		others.index = ws_plan_index(others.all);
+		if (!others.index)
+			return ws_oom(err);
+	}
+	const int rc = check_names(p, &others, err);
+	free(others.index);
+	return rc;
+}
+
+int push_names(struct ws_push *p, struct ws_err *err)
+{
+	if (p->opts.verify == WS_VERIFY_NONE) {
+		const struct ws_namecheck_opts all = {
+			.items = p->from.input.catalog,
+			.include = p->opts.include, .n_include = p->opts.n_include,
+			.exclude = p->opts.exclude, .n_exclude = p->opts.n_exclude,
+		};
+		ws_namecheck_left_out(&all, &p->checks.names.found);
 		return check_parts(p, err);
-	return push_find_targets(p, err) || measure(p, err) ||
-	                       ws_name_check_run_all(&opts, p->to.listed, p->to.n_listed,
-	                                             &p->opts.sink, &p->checks.names, err) ||
+	}
+	return push_find_targets(p, err) || measure(p, err) || compare_names(p, err) ||
 	                       check_parts(p, err) ?
 	               -1 :
 	               0;

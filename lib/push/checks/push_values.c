@@ -22,6 +22,12 @@ static bool looks(const struct ws_push *p)
 	return p->from.input.transform && !trusts(p) && !p->opts.dry_run;
 }
 
+/* {require} values: also what is sent as it is. */
+static bool scans_all(const struct ws_push *p)
+{
+	return p->opts.require & WS_REQUIRE_VALUES && p->from.plan;
+}
+
 static bool has_replicas(const struct ws_push *p)
 {
 	return !trusts(p) && ws_catalog_replicas(p->from.input.stored) > 0;
@@ -58,7 +64,9 @@ static int check_values(void *arg, struct ws_err *err)
 			return -1;
 	if (has_replicas(p) && compare_replicas(p, err))
 		return -1;
-	return looks(p) ? scan_inputs(p, err) : 0;
+	if (looks(p) && scan_inputs(p, err))
+		return -1;
+	return scans_all(p) ? push_check_finite(p, err) : 0;
 }
 
 void push_values_memory(const struct ws_push *p, uint64_t *gpu, uint64_t *pinned)
@@ -76,7 +84,8 @@ void push_values_memory(const struct ws_push *p, uint64_t *gpu, uint64_t *pinned
 
 int push_values_begin(struct ws_push *p, struct ws_err *err)
 {
-	if (!p->checks.names.found.n_tied && !has_replicas(p) && !looks(p))
+	if (!p->checks.names.found.n_tied && !has_replicas(p) && !looks(p) &&
+	    !scans_all(p))
 		return 0;
 	if (ws_cancel_init(&p->checks.stop_values, err))
 		return -1;

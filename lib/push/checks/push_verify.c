@@ -50,34 +50,39 @@ void push_hash_end(struct ws_push *p)
 	push_label_end(p);
 }
 
-/* Does this push send everything that a server has? */
-static bool sends_all(const struct ws_push *p)
+/* Does no other sender send what this push does not? */
+static bool is_alone(const struct ws_push *p)
 {
-	return p->from.all_names && p->opts.senders < 2;
+	return p->opts.senders < 2;
 }
 
 /* Counts the tensors that differ, each once, however many ranks report it. Also counts tensors that
  * were not sent, at the rank with most of them. wsync-endpoint without a model keeps the tensors of
  * earlier pushes, also of other models. */
 static int count_wrong(struct ws_push *p, size_t e, struct ws_checksums *c, size_t *wrong,
-                       size_t *unsent, struct ws_err *err)
+                       size_t *unsent, size_t *not_sent, struct ws_err *err)
 {
 	const char *url = p->to.endpoints[e].url;
-	const bool whole = sends_all(p) && !p->to.infos[e].keeps_anything;
-	struct ws_hash_count count = { .wrong = calloc(p->from.plan->n_tensors + 1,
-		                                       sizeof *count.wrong) };
-	*wrong = *unsent = 0;
+	const bool whole = is_alone(p) && !p->to.infos[e].keeps_anything;
+	struct ws_hash_count count = {
+		.wrong = calloc(p->from.plan->n_tensors + 1, sizeof *count.wrong),
+		.include = p->opts.include, .n_include = p->opts.n_include,
+		.exclude = p->opts.exclude, .n_exclude = p->opts.n_exclude,
+	};
+	*wrong = *unsent = *not_sent = 0;
 	if (!count.wrong)
 		return ws_oom(err);
 	for (size_t r = 0; r < c->n_ranks; r++) {
-		const size_t before = count.unexpected;
+		const size_t before = count.unexpected, aside = count.not_sent;
 		ws_hashes_compare(&p->checks.hashes, url, c, r, whole, &p->opts.sink, &count);
 		if (count.unexpected - before > *unsent)
 			*unsent = count.unexpected - before;
+		if (count.not_sent - aside > *not_sent && !p->to.infos[e].keeps_anything)
+			*not_sent = count.not_sent - aside;
 	}
 	for (size_t i = 0; i < p->from.plan->n_tensors; i++)
 		*wrong += count.wrong[i];
-	if (count.drafts && sends_all(p))
+	if (count.drafts && is_alone(p) && p->from.all_names)
 		push_warn(
 			p, url,
 			"%zu checksums of a draft model were not compared: it is not in the source",
@@ -106,7 +111,9 @@ static void describe_wrong(char *dst, size_t n, size_t wrong, size_t unsent)
 static int open_prover(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_prover_opts opts = {
-		.input = &p->from.input, .plan = p->from.plan, .whole = sends_all(p), .threads = 1,
+		.input = &p->from.input, .plan = p->from.plan, .whole = is_alone(p), .threads = 1,
+		.include = p->opts.include, .n_include = p->opts.n_include,
+		.exclude = p->opts.exclude, .n_exclude = p->opts.n_exclude,
 		.min_coverage = p->opts.min_coverage, .state_dir = p->opts.state_dir,
 		.cancel = p->opts.cancel, .trace = p->opts.trace, .sink = p->opts.sink,
 	};
@@ -173,14 +180,33 @@ int push_verify_can(struct ws_push *p, struct ws_err *err)
 
 /* ---- afterwards ---- */
 
+/* Tensors that the server needs; it may list only those that it has received. */
+static size_t count_left_out(const struct ws_push *p)
+{
+	const struct ws_findings *f = &p->checks.names.found;
+	size_t n = 0;
+	for (size_t i = 0; i < f->n_left_out; i++)
+		n += f->left_out[i].needed;
+	return n;
+}
+
+/* Of the server's tensors, in percent; 100 only if all were sent. */
+static double share_sent(const struct ws_plan *plan, size_t not_sent)
+{
+	const double n = (double)plan->n_tensors;
+	return not_sent ? (double)(uint64_t)(n / (n + (double)not_sent) * 1000) / 10 : 100;
+}
+
 static int compare_endpoint(struct ws_push *p, size_t i, struct ws_checksums *c, struct ws_err *err)
 {
 	struct push_endpoint *e = &p->to.endpoints[i];
 	struct ws_ev_proof proof = { 0 };
-	size_t bad, unsent;
+	size_t bad, unsent, not_sent;
 	if (!ws_checksums_are_ours(c) && ws_prover_has(p->checks.prover, i)) {
 		const int rc = ws_prover_compare(p->checks.prover, i, c, &proof, err);
 		e->coverage = proof.percent;
+		e->proof = proof;
+		e->not_covered = proof.not_sent;
 		if (rc == 0)
 			return 0;
 		snprintf(e->message, sizeof e->message, "%.255s", err->msg);
@@ -192,11 +218,13 @@ static int compare_endpoint(struct ws_push *p, size_t i, struct ws_checksums *c,
 		           e->url, c->algorithm[0] ? c->algorithm : "of an unnamed kind");
 		return ws_err_where(err, NULL, e->url);
 	}
-	if (count_wrong(p, i, c, &bad, &unsent, err))
+	if (count_wrong(p, i, c, &bad, &unsent, &not_sent, err))
 		return -1;
 	if (!bad && !unsent) {
 		const int rc = ws_checksums_whole(c, &p->to.infos[i], err);
-		e->coverage = rc ? -1 : 100;
+		const size_t left = count_left_out(p);
+		e->not_covered = not_sent > left ? not_sent : left;
+		e->coverage = rc ? -1 : share_sent(p->from.plan, e->not_covered);
 		return rc;
 	}
 	describe_wrong(e->message, sizeof e->message, bad, unsent);

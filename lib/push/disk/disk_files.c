@@ -6,6 +6,7 @@
 #include "disk_files.h"
 
 #include "file.h"
+#include "hash.h"
 #include "wsync/tool/buf.h"
 #include "wsync/tool/str.h"
 #include "wsync/tool/json_read.h"
@@ -43,6 +44,31 @@ static const struct dirent *next_entry(DIR *d)
 		e = readdir(d);
 	while (e && (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0));
 	return e;
+}
+
+int ws_disk_files_id(const char *path, uint64_t *id, struct ws_err *err)
+{
+	DIR *d = open_directory(path, err);
+	int rc = d ? 0 : -1;
+	uint64_t sum = 0;
+	for (const struct dirent *e; rc == 0 && (e = next_entry(d));) {
+		struct stat st;
+		if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW)) {
+			rc = ws_err_errno(err, "%s/%.200s", path, e->d_name);
+			continue;
+		}
+		/* No inode: some network file systems make new ones up. */
+		const uint64_t facts[] = { ws_hash64(e->d_name, strlen(e->d_name)),
+			                   (uint64_t)st.st_size, (uint64_t)st.st_mtim.tv_sec,
+			                   (uint64_t)st.st_mtim.tv_nsec,
+			                   (uint64_t)st.st_ctim.tv_sec,
+			                   (uint64_t)st.st_ctim.tv_nsec };
+		sum += ws_hash64(facts, sizeof facts); /* in any order */
+	}
+	if (d)
+		closedir(d);
+	*id = sum ? sum : 1;
+	return rc;
 }
 
 /* ---- writing ---- */

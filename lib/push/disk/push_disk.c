@@ -21,9 +21,12 @@
  * still be loading. */
 #include "push_disk.h"
 
+#include "disk_files.h"
+
 #include "name_index.h"
 #include "plan_files.h"
 #include "wsync/tool/memory.h"
+#include "wsync/tool/str.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -176,7 +179,7 @@ static int plan_source(struct ws_push *p, struct push_disk *d, struct ws_err *er
 	if (!d->path)
 		return ws_err_errno(err, "%s", p->from.source->paths[0]);
 	d->model_path = strdup(p->opts.disk_path ? p->opts.disk_path : d->path);
-	return d->model_path ? 0 : ws_oom(err);
+	return d->model_path ? ws_check_utf8(d->model_path, "the source", err) : ws_oom(err);
 }
 
 char *push_disk_absolute(const char *path, const char *what, struct ws_err *err)
@@ -220,6 +223,9 @@ static int plan_written(struct ws_push *p, struct push_disk *d, struct ws_err *e
 	d->bytes = ws_plan_files_bytes(p->from.plan);
 	if (!d->path)
 		return ws_oom(err);
+	if (push_disk_check_config(p, err) ||
+	    (!p->opts.disk_path && ws_check_utf8(d->path, "{disk_dir}", err)))
+		return -1;
 	return ws_disk_room(d->dir, d->bytes, err);
 }
 
@@ -256,14 +262,18 @@ static int prepare(struct ws_push *p, struct ws_err *err)
 	free(d->path);
 	d->path = push_disk_join(d->dir, d->name);
 	d->model_path = push_disk_join(p->opts.disk_path ? p->opts.disk_path : d->dir, d->name);
-	return d->path && d->model_path ? 0 : ws_oom(err);
+	if (!d->path || !d->model_path)
+		return ws_oom(err);
+	return ws_disk_files_id(d->path, &d->id, err);
 }
 
-/* SGLang then serves the model under its path (tokenizer_manager.py, 0.4.10 to 0.5.23). */
+/* SGLang then serves the model under its path (tokenizer_manager.py, 0.4.10 to 0.5.23); vLLM keeps
+ * the name. */
 static void warn_of_name(struct ws_push *p, size_t i)
 {
 	const struct ws_endpoint_info *info = &p->to.infos[i];
-	if (info->served_model[0] && strcmp(info->served_model, info->model_path) != 0)
+	if (!push_to_vllm(p, i) && info->served_model[0] &&
+	    strcmp(info->served_model, info->model_path) != 0)
 		push_warn(p, p->to.endpoints[i].url,
 		          "it serves this model as '%s' until now, and as the path of the "
 		          "checkpoint afterwards: clients that send the name may be refused",
@@ -519,12 +529,38 @@ static int load_first(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
+/* A directory with many writers may lose a checkpoint to another push, which prunes it, and get one
+ * of the same name. */
+static int check_written(struct ws_push *p, const char *path, uint64_t id, struct ws_err *err)
+{
+	uint64_t now;
+	if (!id)
+		return 0;
+	const int rc = ws_disk_files_id(path, &now, err);
+	if (rc == 0 && now == id)
+		return 0;
+	p->run.commits_void = true;
+	if (push_disk_of(p)) /* not yet, before a completion */
+		push_disk_of(p)->foreign = true;
+	if (rc)
+		return ws_err_hint(err, "the checkpoint that was written there is gone: push "
+		                        "again");
+	ws_err_set(err, WS_EINPUT, "%s: these files are not those that this push has written",
+	           path);
+	return ws_err_hint(err, "somebody else changes them: give each push a {disk_dir} of its "
+	                        "own, and push again");
+}
+
 static int transfer(struct ws_push *p, struct ws_err *err)
 {
-	return push_scope_begin(p, err) || load_first(p, err) || load(p, err) ||
-	                       push_scope_end(p, err) ?
-	               -1 :
-	               0;
+	const struct push_disk *d = push_disk_of(p);
+	if (check_written(p, d->path, d->id, err))
+		return -1;
+	if (push_scope_begin(p, err) || load_first(p, err) || load(p, err) ||
+	    push_scope_end(p, err))
+		return -1;
+	push_alive(p); /* the check may hang: the servers have other weights now */
+	return check_written(p, d->path, d->id, err);
 }
 
 /* ---- staged checkpoints ---- */
@@ -537,13 +573,16 @@ static void add_to_record(const struct ws_push *p, struct ws_journal_staged *out
 	out->model_path = d->model_path;
 	out->load_format = d->load_format;
 	out->written = d->dir ? d->path : "";
+	out->written_id = d->id;
 }
 
-/* A source that the servers load as it lies there must not change. */
+/* What the servers load must not change. */
 static int check_source(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_journal_record *r = &p->recovery.staged->record;
-	if (*r->staged.written || ws_journal_check_source(r, err) == 0)
+	if (*r->staged.written)
+		return check_written(p, r->staged.written, r->staged.written_id, err);
+	if (ws_journal_check_source(r, err) == 0)
 		return 0;
 	p->run.commits_void = true;
 	return ws_err_hint(err, "it changed after it was staged: wsync-ctl discard, then stage "
@@ -616,7 +655,7 @@ static void disk_done(struct ws_push *p, bool ok)
 {
 	struct push_disk *d = push_disk_of(p);
 	struct ws_err why = WS_ERR_INIT;
-	if (!d || !d->name || (ok && p->opts.stage) || (!ok && p->opts.complete))
+	if (!d || !d->name || d->foreign || (ok && p->opts.stage) || (!ok && p->opts.complete))
 		return; /* the servers have another checkpoint, or may still load this one */
 	if (ok)
 		ws_disk_prune(d->dir, d->name, p->opts.disk_keep, p->opts.endpoints,

@@ -17,6 +17,8 @@ struct push_disk {
 	 * the beginning */
 	char *name;
 	const char *load_format; /* in the request */
+	uint64_t id;      /* of the files that were written (ws_disk_files_id); 0: none */
+	bool foreign;     /* other files are there now: they are not ours to remove */
 	bool asked;       /* the servers were asked to load it */
 	int64_t told_ns;  /* time of the last progress event */
 };
@@ -35,6 +37,8 @@ char *push_disk_absolute(const char *path, const char *what, struct ws_err *err)
 int push_disk_split(struct push_disk *d, struct ws_err *err);
 /* Frees p->own. Also removes a checkpoint that was written and not published. */
 void push_disk_forget(struct ws_push *p, bool ended);
+/* Before anything is written: may the source's config.json be copied? */
+int push_disk_check_config(const struct ws_push *p, struct ws_err *err);
 /* Writes the plan into the directory. */
 int push_disk_write(struct ws_push *p, struct ws_err *err);
 

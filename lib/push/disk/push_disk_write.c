@@ -11,6 +11,7 @@
 #include "checkpoint.h"
 #include "wsync/tool/config.h"
 #include "file.h"
+#include "name_index.h"
 #include "plan_files.h"
 
 #include <dirent.h>
@@ -150,15 +151,63 @@ static bool is_requantized(const struct ws_push *p)
 	return p->opts.transform->quantize != WS_QUANTIZE_NONE || did.unpacked;
 }
 
+static char *directory_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	return !slash ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+}
+
+/* Opens the source's config.json by the rule for the files beside it (copy_file). A file that the
+ * user named with {config} may be a link. */
+static int open_config(const struct ws_push *p, const char *path, struct ws_err *err)
+{
+	const char *slash = strrchr(path, '/');
+	enum ws_file_place place = WS_FILE_NO_FILE;
+	struct ws_file_id id;
+	struct ws_err why = WS_ERR_INIT;
+	struct stat st;
+	if (p->opts.config && strcmp(p->opts.config, path) == 0)
+		return ws_file_open(path, &id, err);
+	char *where = directory_of(path);
+	const int dir = where ? open(where, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	const int fd = dir < 0 ? -1 :
+	               ws_file_open_inside(dir, slash ? slash + 1 : path, CONFIG_MAX, &st, &place,
+	                                   &why);
+	free(where);
+	if (dir >= 0)
+		close(dir);
+	if (fd >= 0)
+		return fd;
+	if (place != WS_FILE_OUTSIDE)
+		return ws_err_set(err, WS_EINPUT, "%s: cannot be read again", path);
+	ws_err_set(err, WS_EINPUT, "%s is a link to a file outside of the source: it is not copied "
+	           "into a checkpoint", path);
+	return ws_err_hint(err, "put the file itself there, or name it: {config} FILE");
+}
+
+static const char synthetic[] = "synthetic:";
+
+int push_disk_check_config(const struct ws_push *p, struct ws_err *err)
+{
+	const char *path = p->from.input.config ? ws_config_path(p->from.input.config) : synthetic;
+	if (strncmp(path, synthetic, sizeof synthetic - 1) == 0)
+		return 0;
+	const int fd = open_config(p, path, err);
+	if (fd >= 0)
+		close(fd);
+	return fd < 0 ? -1 : 0;
+}
+
 /* Reads the source's config.json. A synthetic model has a name and no file. */
 static int read_config(const struct ws_push *p, struct ws_buf *text, struct ws_err *err)
 {
-	static const char scheme[] = "synthetic:";
 	const char *path = ws_config_path(p->from.input.config);
 	char model[128];
-	if (strncmp(path, scheme, sizeof scheme - 1) != 0)
-		return ws_file_read(path, text, err);
-	path += sizeof scheme - 1;
+	if (strncmp(path, synthetic, sizeof synthetic - 1) != 0) {
+		const int fd = open_config(p, path, err);
+		return fd < 0 ? -1 : ws_file_read_fd(fd, path, text, err);
+	}
+	path += sizeof synthetic - 1;
 	snprintf(model, sizeof model, "%.*s", (int)strcspn(path, ":"), path);
 	return ws_synthetic_config(model, text, err);
 }
@@ -229,22 +278,32 @@ static int make_like(const struct stat *like, const char *to, const struct ws_bu
 	return ws_file_finish(fd, to, err);
 }
 
-static int copy_file(const char *from, const char *to, struct ws_err *err)
+/* The source may be somebody else's, and what is written is often shown to others: a link to
+ * another file of this user must not bring its contents there. */
+static int copy_file(struct ws_push *p, int dir, const char *name, const char *to,
+                     struct ws_err *err)
 {
-	struct stat st;
+	struct ws_err why = WS_ERR_INIT;
+	enum ws_file_place place;
 	struct ws_buf bytes;
-	/* Caches of the Hub have links to the files. */
-	if (stat(from, &st) || !S_ISREG(st.st_mode) || st.st_size > SMALL_FILE)
-		return 0;
+	struct stat st;
+	const int fd = ws_file_open_inside(dir, name, SMALL_FILE, &st, &place, &why);
+	if (place == WS_FILE_OUTSIDE)
+		push_warn(p, NULL, "%s is not copied: it is a link to a file outside of the source",
+		          ws_quote(name).text);
+	if (fd < 0 && why.code && err)
+		*err = why;
+	if (fd < 0)
+		return why.code ? -1 : 0;
 	ws_buf_init(&bytes, SMALL_FILE);
-	int rc = ws_file_read(from, &bytes, err);
+	int rc = ws_file_read_fd(fd, name, &bytes, err);
 	if (rc == 0)
 		rc = make_like(&st, to, &bytes, err);
 	ws_buf_free(&bytes);
 	return rc;
 }
 
-static int copy_small(const struct ws_push *p, const char *dir, struct ws_err *err)
+static int copy_small(struct ws_push *p, const char *dir, struct ws_err *err)
 {
 	DIR *d = opendir(dir);
 	int rc = d ? 0 : ws_err_errno(err, "read %s", dir);
@@ -252,10 +311,8 @@ static int copy_small(const struct ws_push *p, const char *dir, struct ws_err *e
 	for (const struct dirent *e; rc == 0 && n < SMALL_FILES && (e = readdir(d));) {
 		if (!is_small(e->d_name))
 			continue;
-		char *from = push_disk_join(dir, e->d_name);
 		char *to = push_disk_join(push_disk_of(p)->store.tmp, e->d_name);
-		rc = from && to ? copy_file(from, to, err) : ws_oom(err);
-		free(from);
+		rc = to ? copy_file(p, dirfd(d), e->d_name, to, err) : ws_oom(err);
 		free(to);
 		n++;
 	}
@@ -265,15 +322,12 @@ static int copy_small(const struct ws_push *p, const char *dir, struct ws_err *e
 }
 
 /* Copies the small files beside the source's config.json. */
-static int copy_others(const struct ws_push *p, struct ws_err *err)
+static int copy_others(struct ws_push *p, struct ws_err *err)
 {
-	const char *path =
-		p->from.input.config ? ws_config_path(p->from.input.config) : "synthetic:";
-	if (strncmp(path, "synthetic:", 10) == 0)
+	const char *path = p->from.input.config ? ws_config_path(p->from.input.config) : synthetic;
+	if (strncmp(path, synthetic, sizeof synthetic - 1) == 0)
 		return 0;
-	const char *slash = strrchr(path, '/');
-	char *dir =
-		!slash ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+	char *dir = directory_of(path);
 	const int rc = dir ? copy_small(p, dir, err) : ws_oom(err);
 	free(dir);
 	return rc;

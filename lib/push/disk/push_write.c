@@ -25,7 +25,7 @@ static int check_new(const char *path, const char *given, struct ws_err *err)
 static int check_config(struct ws_push *p, struct ws_err *err)
 {
 	if (p->from.input.config)
-		return 0;
+		return push_disk_check_config(p, err);
 	if (p->opts.transform && p->opts.transform->quantize != WS_QUANTIZE_NONE) {
 		ws_err_set(err, WS_EUSAGE, "{write_dir} with {quantize} needs a config.json, which "
 		           "describes the quantization to servers");

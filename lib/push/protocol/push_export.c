@@ -23,12 +23,13 @@ static struct ws_ipc_export *export_of(const struct ws_push *p)
 
 int push_ipc_check_hosts(const struct ws_push *p, struct ws_err *err)
 {
+	const ws_deadline until = ws_deadline_in(p->opts.connect_ns);
 	for (size_t i = 0; p->protocol->exports && i < p->opts.n_endpoints; i++) {
 		char host[WS_HOST_MAX];
 		uint16_t port;
 		bool local = false;
 		if (ws_endpoint_host_port(p->to.endpoints[i].url, host, &port, err) ||
-		    ws_host_is_local(host, &local, err))
+		    ws_host_is_local(host, until, p->opts.cancel, &local, err))
 			return -1;
 		if (local)
 			continue;

@@ -135,6 +135,17 @@ static bool is_for_target(const struct ws_push *p)
 	return has_no_draft(p);
 }
 
+void push_note_draft(struct ws_push *p, size_t i)
+{
+	struct push_endpoint *e = &p->to.endpoints[i];
+	e->draft = !p->to.infos[i].has_draft                     ? "none" :
+	           !push_can(p, i)->selector || has_no_draft(p) ? "old" :
+	                                                           "sent";
+	if (strcmp(e->draft, "old") == 0 && !(p->opts.allow_unknown & WS_UNKNOWN_DRAFT))
+		push_warn(p, e->url, "its draft model, for speculative decoding, keeps its old "
+		          "weights: fewer of its tokens will be accepted");
+}
+
 void push_write_selector(const struct ws_push *p, struct ws_jw *w)
 {
 	if (p->from.target_only)

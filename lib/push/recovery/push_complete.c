@@ -84,9 +84,11 @@ static int judge_record(struct ws_push *p, const struct ws_journal_record *r,
 	int rc = 0;
 	for (size_t k = 0; k < r->n_endpoints; k++) {
 		const struct ws_journal_endpoint *left = &r->endpoints[k];
-		for (size_t i = 0; left->state == WS_PARTIAL && i < p->opts.n_endpoints; i++)
+		const bool mixed = left->state == WS_PARTIAL &&
+		                   !(r->by_hand && p->opts.pause == WS_PAUSE_NONE);
+		for (size_t i = 0; mixed && i < p->opts.n_endpoints; i++)
 			if (push_has_all(&p->to.endpoints[i]) &&
-			    ws_endpoint_same(p->to.endpoints[i].url, left->url) &&
+			    ws_journal_is_about(left, p->to.endpoints[i].url, &p->to.infos[i]) &&
 			    !ws_journal_completes(sent, r, left))
 				rc = keep_partial(p, i, r, sent, err);
 	}

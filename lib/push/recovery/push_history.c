@@ -15,6 +15,7 @@ static void describe(const struct ws_push *p, size_t i, struct ws_history_endpoi
 		.state = r->state,
 		.coverage = p->to.endpoints[i].coverage,
 		.message = r->ok ? "" : r->message,
+		.instance = p->to.infos[i].instance,
 	};
 }
 

@@ -107,50 +107,58 @@ static bool is_ours(const struct ws_journal_record *r)
 	return r->process.pid == getpid() && ws_process_fate(&r->process) == WS_PROCESS_ALIVE;
 }
 
-static void warn_partial(struct ws_push *p, const char *url, const struct ws_journal_record *r,
-                         bool woken)
+static void describe_partial(char *dst, size_t n, const struct ws_journal_record *r, bool woken)
 {
 	char who[64];
 	if (is_ours(r))
 		snprintf(who, sizeof who, "an earlier push of this process");
 	else
 		snprintf(who, sizeof who, "process %lld", (long long)r->process.pid);
-	push_warn(p, url, woken ? "%s woke its weights and did not complete them" :
-	          "%s left it with some old and some new weights", who);
+	snprintf(dst, n, woken ? "%s woke its weights and did not complete them" :
+	         "%s left it with some old and some new weights", who);
 }
 
 /* A partially updated endpoint stays partial until a push succeeds. An endpoint that an earlier
  * push paused and left whole is resumed at the end of this push. We hold the locks, so no other
  * push, dead or alive, is working at these endpoints. */
-static void inherit(struct ws_push *p, struct ws_journal_entry *entry)
+static void inherit_endpoint(struct ws_push *p, const struct ws_journal_entry *entry,
+                             const struct ws_journal_endpoint *was, size_t i)
 {
 	const struct ws_journal_record *r = &entry->record;
 	const bool own = push_own_entry(p, entry);
+	struct push_endpoint *e = &p->to.endpoints[i];
+	p->recovery.adopts_stale = p->recovery.adopts_stale || !own;
+	if (entry->path && !own &&
+	    (was->slept || (!r->by_hand && left_paused(entry, was) && was->state != WS_PARTIAL)))
+		p->recovery.contradicts = true;
+	p->recovery.stale_began =
+		r->began > p->recovery.stale_began ? r->began : p->recovery.stale_began;
+	/* in our own record, our last run has resumed it */
+	e->found_paused = e->found_paused || (!own && !r->by_hand && left_paused(entry, was));
+	const bool pauses = p->opts.pause != WS_PAUSE_NONE;
+	const bool sleeps = r->by_hand ? was->asleep != 0 : was->slept;
+	if (sleeps && !ws_journal_stays_asleep(r, was, pauses)) {
+		e->slept = true;
+		e->asleep = was->asleep;
+	}
+	e->may_finish |= was->open_update == WS_UPDATE_TRANSFER &&
+	                 (entry->fate == WS_PROCESS_DEAD || is_ours(r));
+	/* Our own record: the file could not be updated after everything had been sent. By hand:
+	 * several pushes that resume nobody may send the parts. */
+	if (was->state != WS_PARTIAL || e->weights.state == WS_PARTIAL || own ||
+	    (r->by_hand && !pauses))
+		return;
+	push_target_event(&e->weights, PUSH_FOUND_PARTIAL);
+	describe_partial(e->left, sizeof e->left, r, was->slept);
+}
+
+static void inherit(struct ws_push *p, struct ws_journal_entry *entry)
+{
+	const struct ws_journal_record *r = &entry->record;
 	for (size_t k = 0; k < r->n_endpoints; k++) {
-		const struct ws_journal_endpoint *was = &r->endpoints[k];
-		const size_t i = push_find_endpoint(p, was->url);
-		if (i == p->opts.n_endpoints)
-			continue;
-		struct push_endpoint *e = &p->to.endpoints[i];
-		p->recovery.adopts_stale = p->recovery.adopts_stale || !own;
-		if (entry->path && !own &&
-		    (was->slept || (left_paused(entry, was) && was->state != WS_PARTIAL)))
-			p->recovery.contradicts = true;
-		p->recovery.stale_began =
-			r->began > p->recovery.stale_began ? r->began : p->recovery.stale_began;
-		/* in our own record, our last run has resumed it */
-		e->found_paused = e->found_paused || (!own && left_paused(entry, was));
-		if (was->slept) {
-			e->slept = true;
-			e->asleep = was->asleep;
-		}
-		e->may_finish |= was->open_update == WS_UPDATE_TRANSFER &&
-		                 (entry->fate == WS_PROCESS_DEAD || is_ours(r));
-		/* Our own record: the file could not be updated after everything had been sent. */
-		if (was->state != WS_PARTIAL || e->weights.state == WS_PARTIAL || own)
-			continue;
-		push_target_event(&e->weights, PUSH_FOUND_PARTIAL);
-		warn_partial(p, e->url, r, was->slept);
+		const size_t i = push_find_endpoint(p, r->endpoints[k].url);
+		if (i < p->opts.n_endpoints)
+			inherit_endpoint(p, entry, &r->endpoints[k], i);
 	}
 	/* The process that staged an update may still run, but is not at work here. */
 	const bool over = entry->fate == WS_PROCESS_DEAD || r->staged.stage == WS_STAGE_DONE;
@@ -160,6 +168,112 @@ static void inherit(struct ws_push *p, struct ws_journal_entry *entry)
 		p->recovery.ends_staged = true; /* that may load it: after the pause */
 	else
 		push_clean_up(p, entry);
+}
+
+/* ---- once the servers are known ---- */
+
+/* The endpoint that this record is about although it was reached by another URL; n_endpoints:
+ * none. */
+static size_t find_by_instance(const struct ws_push *p, const struct ws_journal_endpoint *was)
+{
+	size_t i = 0;
+	while (i < p->opts.n_endpoints &&
+	       (ws_endpoint_same(p->to.endpoints[i].url, was->url) ||
+	        !ws_journal_is_about(was, p->to.endpoints[i].url, &p->to.infos[i])))
+		i++;
+	return i;
+}
+
+/* The server was restarted: it has whole weights of its own, and owes nothing. */
+static void forget_start(struct ws_push *p, struct ws_journal_entry *entry,
+                         const struct ws_journal_endpoint *was, size_t i)
+{
+	struct push_endpoint *e = &p->to.endpoints[i];
+	const struct ws_journal_endpoint gone = { .url = was->url, .phase = WS_PHASE_DESTROY };
+	if (ws_journal_owes(was) && !entry->record.by_hand)
+		push_warn(p, e->url, "it was restarted since push %lld, whose record is forgotten",
+		          (long long)entry->record.process.pid);
+	push_target_event(&e->weights, PUSH_RUN_BEGINS);
+	e->found_paused = e->slept = e->may_finish = false;
+	e->asleep = 0;
+	e->left[0] = '\0';
+	ws_journal_change(entry, &gone, 1, NULL);
+}
+
+/* Returns whether the record was about an earlier start of one of our endpoints. */
+static bool match(struct ws_push *p, struct ws_journal_entry *entry)
+{
+	bool forgot = false;
+	const struct ws_journal_record *r = &entry->record;
+	for (size_t k = r->n_endpoints; k-- > 0;) { /* forget_start may remove it */
+		const struct ws_journal_endpoint was = r->endpoints[k];
+		const size_t i = push_find_endpoint(p, was.url);
+		/* A live push of our endpoints is impossible: we hold their locks. */
+		const bool works = entry->fate == WS_PROCESS_ALIVE && !is_ours(r);
+		const size_t other =
+			i < p->opts.n_endpoints || works ? i : find_by_instance(p, &was);
+		if (other == p->opts.n_endpoints)
+			continue;
+		if (other != i)
+			inherit_endpoint(p, entry, &was, other);
+		else if (ws_journal_is_other(&was, &p->to.infos[i]) &&
+		         was.open_update != WS_UPDATE_DISK && !push_own_entry(p, entry)) {
+			forget_start(p, entry, &was, i);
+			forgot = true;
+		}
+	}
+	return forgot;
+}
+
+/* What other records say of this start of the servers still holds. */
+static void inherit_again(struct ws_push *p, const struct ws_journal_list *list)
+{
+	for (size_t i = 0; i < list->n; i++) {
+		const struct ws_journal_record *r = &list->items[i].record;
+		for (size_t k = 0; !list->items[i].err.code && k < r->n_endpoints; k++) {
+			const size_t at = push_find_endpoint(p, r->endpoints[k].url);
+			if (at < p->opts.n_endpoints &&
+			    !ws_journal_is_other(&r->endpoints[k], &p->to.infos[at]))
+				inherit_endpoint(p, &list->items[i], &r->endpoints[k], at);
+		}
+	}
+}
+
+void push_match_records(struct ws_push *p)
+{
+	struct ws_journal_list list = { 0 };
+	if (!p->recovery.claimed || !p->to.probed)
+		return;
+	if (p->opts.state_dir)
+		(void)ws_journal_list(p->opts.state_dir, &list, NULL);
+	bool forgot = false;
+	for (size_t i = list.n; i-- > 0;)
+		forgot |= !list.items[i].err.code && match(p, &list.items[i]);
+	for (size_t i = p->recovery.left.n; i-- > 0;)
+		forgot |= match(p, &p->recovery.left.items[i]);
+	if (forgot) {
+		inherit_again(p, &list);
+		inherit_again(p, &p->recovery.left);
+	}
+	ws_journal_list_free(&list);
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (p->to.endpoints[i].left[0])
+			push_warn(p, p->to.endpoints[i].url, "%s", p->to.endpoints[i].left);
+}
+
+size_t push_aliases(const struct ws_push *p, const struct ws_journal_list *list, const char **urls,
+                    size_t most)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < list->n; i++) {
+		const struct ws_journal_record *r = &list->items[i].record;
+		if (list->items[i].fate == WS_PROCESS_ALIVE || list->items[i].err.code)
+			continue;
+		for (size_t k = 0; k < r->n_endpoints && n < most; k++)
+			if (find_by_instance(p, &r->endpoints[k]) < p->opts.n_endpoints)
+				urls[n++] = r->endpoints[k].url;
+	}
+	return n;
 }
 
 /* Weights that wsync-ctl wake has woken since our last run have no values. The record says so, and

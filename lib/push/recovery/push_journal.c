@@ -160,7 +160,8 @@ void push_describe(const struct ws_push *p, size_t i, struct ws_journal_endpoint
 	out->grouped = e->grouped;
 	out->open_update = open_update_of(p, i);
 	out->version = p->to.infos[i].weight_version;
-	out->instance = p->recovery.stage ? p->to.infos[i].instance : 0;
+	out->instance = p->to.infos[i].instance;
+	out->sure = out->instance && p->to.infos[i].identity.strength == WS_IDENTITY_SURE;
 	out->inherited = e->weights.gap;
 	out->slept = push_is_asleep(e);
 	out->asleep = out->slept ? e->asleep : 0;
@@ -268,6 +269,7 @@ static int note_source(struct ws_push *p, const struct ws_push_source *s, struct
 	r->tensors = sent.tensors;
 	r->bytes = sent.bytes;
 	r->began = begins_now(p);
+	r->refused = false;
 	return 0;
 }
 
@@ -309,6 +311,43 @@ static void forget_updates(const struct ws_push *p, struct ws_journal_entry *ent
 	}
 }
 
+/* Clears the endpoints also where a record names them by other URLs. */
+static void clear_all(struct ws_push *p, struct ws_journal_list *list,
+                      const struct ws_journal_sent *sent)
+{
+	enum { ALIASES = 64 };
+	const size_t n = p->opts.n_endpoints;
+	const char **urls = calloc(n + ALIASES, sizeof *urls);
+	for (size_t i = 0; urls && i < n; i++)
+		urls[i] = p->opts.endpoints[i];
+	if (urls)
+		ws_journal_clear(list, ws_journal_path(p->recovery.journal), urls,
+		                 n + push_aliases(p, list, urls + n, ALIASES), sent);
+	free(urls);
+}
+
+/* A pause by hand ends where this push has paused and resumed the server, whatever became of it. */
+static void note_resumed(struct ws_push *p, struct ws_journal_list *list)
+{
+	for (size_t j = 0; j < list->n; j++) {
+		struct ws_journal_entry *entry = &list->items[j];
+		const bool by_hand = !entry->err.code && entry->record.by_hand;
+		for (size_t k = by_hand ? entry->record.n_endpoints : 0; k-- > 0;) {
+			struct ws_journal_endpoint now = entry->record.endpoints[k];
+			size_t i = 0;
+			while (i < p->opts.n_endpoints &&
+			       !ws_journal_is_about(&now, p->to.endpoints[i].url,
+			                            p->to.probed ? &p->to.infos[i] : NULL))
+				i++;
+			if (i == p->opts.n_endpoints || !now.paused ||
+			    !p->to.endpoints[i].paused_now || p->to.endpoints[i].paused)
+				continue;
+			now.paused = false;
+			ws_journal_change(entry, &now, 1, NULL);
+		}
+	}
+}
+
 /* Our record has all facts of the earlier records about endpoints that this plan completes. After a
  * failure it must also be as hard to complete: a smaller plan is completed by a smaller push. */
 static void settle_earlier(struct ws_push *p, bool ok)
@@ -317,6 +356,8 @@ static void settle_earlier(struct ws_push *p, bool ok)
 	struct ws_journal_list list = { 0 };
 	push_describe_sent(p, &sent);
 	sent.checked = sent.checked && ok;
+	sent.ok = ok;
+	sent.pauses = p->opts.pause != WS_PAUSE_NONE;
 	if (p->opts.state_dir && (ok || ws_journal_path(p->recovery.journal)))
 		(void)ws_journal_list(p->opts.state_dir, &list, NULL);
 	for (size_t i = 0; i < list.n; i++)
@@ -324,9 +365,12 @@ static void settle_earlier(struct ws_push *p, bool ok)
 			forget_updates(p, &list.items[i]);
 	for (size_t i = 0; i < p->recovery.left.n; i++)
 		forget_updates(p, &p->recovery.left.items[i]);
+	/* What a server refused does not replace what can be repeated. */
+	sent.refused = !ok && ws_journal_record(p->recovery.journal)->refused;
+	note_resumed(p, &list);
 	if (list.n)
-		ws_journal_clear(&list, ws_journal_path(p->recovery.journal), p->opts.endpoints,
-		                 p->opts.n_endpoints, &sent);
+		clear_all(p, &list, &sent);
+	sent.refused = false;
 	ws_journal_clear(&p->recovery.left, NULL, p->opts.endpoints, p->opts.n_endpoints, &sent);
 	ws_journal_list_free(&list);
 }
@@ -352,6 +396,15 @@ void push_unlock_endpoints(struct ws_push *p, bool ok)
 	p->recovery.adopts_stale = p->recovery.claimed = false;
 	ws_locks_drop(p->recovery.locks);
 	p->recovery.locks = NULL;
+}
+
+void push_record_failure(struct ws_push *p, const struct ws_err *err)
+{
+	const bool sending = p->run.weights_dirty || strcmp(err->phase, "transfer") == 0 ||
+	                     strcmp(err->phase, "verify") == 0;
+	if (p->recovery.journal)
+		ws_journal_record(p->recovery.journal)->refused =
+			sending && (err->code == WS_EREFUSED || err->code == WS_EMISMATCH);
 }
 
 bool push_has_record(const struct ws_push *p)

@@ -46,6 +46,8 @@ void push_take_over_pauses(struct ws_push *p);
 int push_record(struct ws_push *p, struct ws_err *err);
 /* Also records the source, before the endpoints are asked to join a group. */
 int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err);
+/* Notes why the run failed: wsync-ctl repair --again does not repeat what a server refused. */
+void push_record_failure(struct ws_push *p, const struct ws_err *err);
 /* Is the record in a file, where wsync-ctl repair finds it? */
 bool push_has_record(const struct ws_push *p);
 /* Closes the record at the end of the push. */
@@ -73,8 +75,9 @@ int push_staged_find(struct ws_push *p, struct ws_err *err);
 int push_staged_files(const struct ws_push *p, struct ws_err *err);
 /* Moves the endpoints from that record to the record of this run, which must be saved. */
 int push_staged_take(struct ws_push *p, struct ws_err *err);
-/* Warns about endpoints that got another weight version since. */
-void push_staged_warn(struct ws_push *p);
+/* -1: an endpoint is not the server that the update was staged for. Warns about those that got
+ * another weight version since. */
+int push_staged_check(struct ws_push *p, struct ws_err *err);
 /* After a failure: sets the version of the endpoints that have loaded their update. */
 void push_staged_label(struct ws_push *p);
 /* The endpoint has loaded its update, or has none any more. */
@@ -104,6 +107,12 @@ size_t push_find_endpoint(const struct ws_push *p, const char *url);
 bool push_own_entry(const struct ws_push *p, const struct ws_journal_entry *entry);
 /* Adopts the states in all records. Call it with the locks. */
 void push_read_records(struct ws_push *p);
+/* Once the servers are known: forgets what records say of earlier starts of them, and adopts
+ * records that name them by other URLs. */
+void push_match_records(struct ws_push *p);
+/* The other URLs by which records name our endpoints, at most `most`. Returns how many. */
+size_t push_aliases(const struct ws_push *p, const struct ws_journal_list *list, const char **urls,
+                    size_t most);
 /* Ends groups and updates that earlier pushes left open at our endpoints: they block this push. */
 void push_clean_up(struct ws_push *p, struct ws_journal_entry *entry);
 

@@ -245,19 +245,23 @@ int push_staged_take(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* Another push may have come between, perhaps from another machine. */
-void push_staged_warn(struct ws_push *p)
+/* Another push may have come between, perhaps from another machine: a warning. Another start of a
+ * server has whole weights, but may be of another model. */
+int push_staged_check(struct ws_push *p, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		size_t k = 0;
 		const char *url = p->to.endpoints[i].url, *is = p->to.infos[i].weight_version;
 		const struct ws_journal_entry *e =
 			ws_staged_at(&p->recovery.staged_list, url, &k);
+		if (e && ws_staged_strange(&e->record.endpoints[k], &p->to.infos[i]))
+			return ws_staged_refuse_strange(url, err);
 		const char *was = e ? e->record.endpoints[k].version : "";
 		if (*was && *is && strcmp(was, is) != 0)
 			push_warn(p, url, "its weight version was '%s' when the update was staged, "
 			          "and is '%s' now", was, is);
 	}
+	return 0;
 }
 
 static bool has_new(const struct push_endpoint *e)

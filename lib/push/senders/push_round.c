@@ -11,6 +11,7 @@
 #include "hash.h"
 #include "lock.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,11 +35,11 @@ static int read_round(struct ws_push *p, struct ws_err *err)
 		return ws_oom(err);
 	ws_buf_init(&text, WS_ROUND_TEXT);
 	/* Without a file this is the first round. */
-	if (ws_file_read(path, &text, &why) == 0)
+	if (ws_file_read_owned(path, WS_FILE_LOCK, &text, &why) == 0)
 		ws_round_read(ws_buf_str(&text), text.len, p->turn.round, &p->turn.parts);
 	ws_buf_free(&text);
 	free(path);
-	if (why.code != WS_ESYSTEM)
+	if (!why.code || why.native == ENOENT || (why.code == WS_EINPUT && why.native != EPERM))
 		return 0;
 	if (err)
 		*err = why;
@@ -75,7 +76,8 @@ static char *note_path(const struct ws_push *p, bool make)
 	gethostname(host, sizeof host - 1);
 	char *real = realpath(lock, NULL);
 	if (real && p->opts.state_dir && asprintf(&dir, "%s/rounds", p->opts.state_dir) >= 0 &&
-	    (!make || ws_file_mkdirs(dir, NULL) == 0) && asprintf(&key, "%s %s", host, real) >= 0 &&
+	    (!make || ws_file_own_directory(dir, NULL) == 0) &&
+	    asprintf(&key, "%s %s", host, real) >= 0 &&
 	    asprintf(&path, "%s/%016" PRIx64, dir, ws_hash64(key, strlen(key))) < 0)
 		path = NULL;
 	free(real);
@@ -92,7 +94,7 @@ static void read_note(struct ws_push *p)
 		return; /* keep the round that this process knows */
 	*p->turn.known_round = (struct ws_round){ 0 };
 	ws_buf_init(&text, NOTE_MAX);
-	if (ws_file_read(path, &text, NULL) == 0)
+	if (ws_file_read_owned(path, WS_FILE_OWN, &text, NULL) == 0)
 		ws_round_read(ws_buf_str(&text), text.len, p->turn.known_round, NULL);
 	ws_buf_free(&text);
 	free(path);

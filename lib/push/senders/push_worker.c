@@ -124,7 +124,8 @@ static int meet(struct follow *f, struct ws_err *err)
 	own = NULL;
 	opts.epoch = rc == 0 ? where.data[0] : 'C';
 	if (rc == 0 && (ws_store_connect(&opts, until, &f->stop, &own, err) ||
-	                ws_host_local_toward(opts.host, host, sizeof host, err)))
+	                ws_host_local_toward(opts.host, until, &f->stop, host, sizeof host,
+	                                     err)))
 		rc = -1;
 	if (rc == 0) {
 		const struct ws_gloo_kv kv = ws_gloo_kv_client(own);

@@ -181,6 +181,10 @@ static bool compare(struct ws_push *p, size_t i, const struct ws_seen *s, bool o
 	if (version != expected)
 		ws_printable(expected, sizeof expected, version, strlen(version));
 	what[0] = 0;
+	if (ours && told_version(p, i, s) && strcmp(expected, s->version) == 0) {
+		p->to.endpoints[i].label_read = true;
+		p->to.endpoints[i].label_moved = strcmp(before, s->version) != 0;
+	}
 	if (told_version(p, i, s) && strcmp(expected, s->version) != 0 &&
 	    (!ours || strcmp(before, s->version) != 0))
 		snprintf(what, n, "its weight version is '%s', and not '%s'", s->version, expected);
@@ -224,7 +228,8 @@ int push_others_end(struct ws_push *p, struct ws_err *err)
 	if (check_others(p, false, err))
 		return -1;
 	p->run.incomplete = push_complete(p, err) != 0;
-	if (p->run.incomplete || push_flush_again(p, err) || push_set_version(p, err))
+	if (p->run.incomplete || push_flush_again(p, err) || push_clear_caches(p, err) ||
+	    push_set_version(p, err))
 		return -1;
 	return p->from.weight_version ? check_others(p, true, err) : 0;
 }

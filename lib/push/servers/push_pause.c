@@ -3,6 +3,7 @@
 #include "push_state.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 /* After an abort pause, requests in flight must end within this time. */
 static const int64_t IDLE_NS = 60 * WS_NS_PER_S;
@@ -15,6 +16,11 @@ static const int64_t RESUME_AGAIN_NS = 300 * WS_NS_PER_MS;
 /* For all resume requests to an endpoint that did not answer before. */
 static const int64_t RESUME_SILENT_NS = 12 * WS_NS_PER_S;
 enum { RESUME_TRIES = 3 };
+
+static void note_prefix(struct push_endpoint *e, const char *route)
+{
+	e->caches.of[WS_CACHE_PREFIX] = (struct ws_cache_state){ WS_CACHE_CLEARED, route };
+}
 
 int push_pause(struct ws_push *p, struct ws_err *err)
 {
@@ -35,7 +41,8 @@ int push_pause(struct ws_push *p, struct ws_err *err)
 		e->paused_now = a->sent && !ws_endpoint_said_no(&a->err);
 		e->paused |= e->paused_now; /* an earlier run may have left it paused */
 		e->paused_since = e->paused_now ? since : 0;
-		e->cleared = clear && a->err.code == WS_OK && push_to_vllm(p, i);
+		if (clear && a->err.code == WS_OK && push_to_vllm(p, i))
+			note_prefix(e, "/pause");
 		if (a->err.code != WS_OK)
 			snprintf(e->message, sizeof e->message, "%.255s", a->err.msg);
 		if (a->err.code != WS_OK && !first)
@@ -47,32 +54,41 @@ int push_pause(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
-static bool is_uncleared(const struct push_endpoint *e)
+/* A vLLM up to 0.25 does not say whether it dropped its cache; its pause has confirmed that. */
+static bool has_cleared(const struct push_endpoint *e, const struct ws_err *said)
 {
-	return !e->cleared;
+	return said->code == WS_OK || (ws_endpoint_is_silent_reset(said) &&
+	                               e->caches.of[WS_CACHE_PREFIX].fact == WS_CACHE_CLEARED);
 }
 
 /* A flush that finds requests fails after the weights have changed, or crashes the server. So the
  * first flush is a request of its own, before anything changes. A server that confirms it is idle.
- * It is paused, so it stays idle until the last bucket. */
+ * It is paused, so it stays idle until the last bucket. A vLLM is asked too, although its pause
+ * clears: its "clear_cache" is deprecated, and a server ignores parameters that it does not
+ * know. */
 int push_flush(struct ws_push *p, struct ws_err *err)
 {
-	const size_t n = push_flushes(p) ? push_select(p, is_uncleared) : 0;
+	const size_t n = push_flushes(p) ? push_select(p, NULL) : 0;
 	if (!n)
 		return 0;
-	const ws_deadline patience = ws_deadline_in(p->opts.pause == WS_PAUSE_ABORT ? IDLE_NS : 0);
+	const bool ends = p->opts.pause == WS_PAUSE_ABORT || p->opts.pause == WS_PAUSE_WAIT;
+	const ws_deadline patience = ws_deadline_in(ends ? IDLE_NS : 0);
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	const struct ws_call to = push_call_made(p, until, p->opts.cancel);
-	if (ws_endpoint_flush(&to, ws_deadline_min(patience, until), p->to.call.answers, err) == 0)
-		return 0;
+	(void)ws_endpoint_flush(&to, ws_deadline_min(patience, until), p->to.call.answers, err);
 	for (size_t k = 0; k < n; k++)
 		push_note_failure(p, p->to.call.index[k], &p->to.call.answers[k].err);
 	for (size_t k = 0; k < n; k++) {
+		const size_t i = p->to.call.index[k];
 		const struct ws_err *said = &p->to.call.answers[k].err;
-		if (ws_endpoint_is_busy(said)) {
-			if (push_refuse_pause(p, p->to.call.index[k], false, err))
+		if (has_cleared(&p->to.endpoints[i], said)) {
+			if (said->code == WS_OK)
+				note_prefix(&p->to.endpoints[i], push_to_vllm(p, i) ?
+				            "/reset_prefix_cache" : "/flush_cache");
+		} else if (ws_endpoint_is_busy(said)) {
+			if (push_refuse_pause(p, i, false, err))
 				return -1;
-		} else if (said->code != WS_OK) {
+		} else {
 			if (err)
 				*err = *said;
 			return -1;
@@ -146,6 +162,69 @@ void push_flush_undo(struct ws_push *p)
 	size_t n;
 	if (!p->run.flush_failed)
 		(void)flush_unflushed(p, push_cleanup_deadline(p, FLUSH_UNDO_NS), NULL, &n, NULL);
+}
+
+/* ---- the other caches ---- */
+
+/* What the run did to the prefix cache, whose flush has its own errors. */
+static void settle_prefix(const struct ws_push *p, size_t i, bool wanted)
+{
+	struct push_endpoint *e = &p->to.endpoints[i];
+	struct ws_cache_state *prefix = &e->caches.of[WS_CACHE_PREFIX];
+	if (p->to.infos[i].disable_radix_cache)
+		*prefix = (struct ws_cache_state){ WS_CACHE_NONE, NULL };
+	else if (e->asleep & WS_MEMORY_KV_CACHE)
+		note_prefix(e, push_to_vllm(p, i) ? "/sleep" : "/release_memory_occupation");
+	else if (!wanted || e->unflushed)
+		*prefix = (struct ws_cache_state){ WS_CACHE_OLD, NULL };
+	else if (prefix->fact == WS_CACHE_UNTOLD && !push_to_vllm(p, i))
+		note_prefix(e, "flush_cache"); /* busy before: the update has flushed it */
+}
+
+/* Names the caches that may hold results of the old weights. */
+static void warn_of_caches(struct ws_push *p, size_t i)
+{
+	const struct ws_endpoint_info *info = &p->to.infos[i];
+	const struct ws_cache_state *of = p->to.endpoints[i].caches.of;
+	if (*info->external && of[WS_CACHE_EXTERNAL].fact != WS_CACHE_CLEARED)
+		push_warn(p, info->url,
+		          "its external cache (%s) %s results of the old weights: this server has "
+		          "no route that is known to clear it, or the route failed",
+		          info->external,
+		          of[WS_CACHE_EXTERNAL].fact == WS_CACHE_OLD ? "has" : "may have");
+	if (of[WS_CACHE_ENCODER].fact == WS_CACHE_OLD)
+		push_warn(p, info->url,
+		          "its cache of encoder outputs was not cleared: answers to images seen "
+		          "before may use the old weights%s",
+		          push_to_vllm(p, i) ? "" : "; SGLANG_VLM_CACHE_SIZE_MB=0 turns it off");
+	if (of[WS_CACHE_MULTIMODAL].fact == WS_CACHE_OLD)
+		push_warn(p, info->url, "its cache of prepared images was not cleared");
+}
+
+int push_clear_caches(struct ws_push *p, struct ws_err *err)
+{
+	const bool wanted = p->opts.flush != WS_FLUSH_NEVER &&
+	                    (!p->turn.not_last || p->turn.flush_too);
+	const size_t n = push_select(p, NULL);
+	struct ws_caches *caches = calloc(n + 1, sizeof *caches);
+	if (!caches)
+		return ws_oom(err);
+	for (size_t k = 0; k < n; k++) {
+		settle_prefix(p, p->to.call.index[k], wanted);
+		caches[k] = p->to.endpoints[p->to.call.index[k]].caches;
+	}
+	const int64_t most = p->opts.bucket_ns < IDLE_NS ? p->opts.bucket_ns : IDLE_NS;
+	const struct ws_call to = push_call_made(
+		p, ws_deadline_min(p->run.until, ws_deadline_in(most)), p->opts.cancel);
+	const int rc = ws_endpoint_clear_caches(&to, wanted, caches, err);
+	for (size_t k = 0; k < n; k++) {
+		const size_t i = p->to.call.index[k];
+		p->to.endpoints[i].caches = caches[k];
+		if (wanted)
+			warn_of_caches(p, i);
+	}
+	free(caches);
+	return rc;
 }
 
 static bool holds_mixture(const struct push_endpoint *e)

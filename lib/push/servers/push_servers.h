@@ -7,6 +7,7 @@
 #include "endpoint_call.h"
 #include "group.h"
 #include "push_target.h"
+#include "wsync/evidence.h"
 #include "wsync/push.h"
 #include "wsync/tool/name_check_run.h"
 
@@ -21,7 +22,16 @@ enum push_scope {
 	PUSH_SCOPE_TRANSFER /* of vLLM */
 };
 
+/* What an endpoint keeps and what is sent to it (push_fp8.c); all NULL: not established. */
+struct push_format {
+	const char *keeps, *sends; /* words of formats.h */
+	const char *verdict;       /* right, assumed, allowed */
+	const char *by;            /* told, config, names, option */
+};
+
 struct push_endpoint {
+	struct push_format format;
+	const char *draft;                 /* "none", "old", "sent"; NULL: not established */
 	const char *url;                   /* borrowed from the options */
 	const struct push_weights weights; /* changed by push_target_event only */
 	bool paused;                       /* by this push, and not resumed yet */
@@ -30,7 +40,7 @@ struct push_endpoint {
 	bool found_stopped;                /* paused before this run, unknown by whom */
 	bool left_paused;                  /* found_stopped, and paused at the end */
 	bool confirmed_pause;              /* it confirmed our pause */
-	bool cleared;                      /* its caches were emptied with our pause */
+	struct ws_caches caches;           /* in this run; all untold: it has not come so far */
 	bool left_open;                    /* an earlier push was cut off inside an update (vLLM) */
 	bool may_finish;                   /* the push that left it so is dead, and recorded */
 	bool holds_parts;                  /* when we began (push_may_hold_parts) */
@@ -38,16 +48,21 @@ struct push_endpoint {
 	bool disconnected;                 /* its connection broke */
 	bool timed_out;                    /* no answer before a deadline or a cancel */
 	bool asked, sent;                  /* by the last push_request_ask */
-	bool replaced;                     /* another server answers at its URL now */
+	enum ws_identity_end end;          /* what the last roll call has found */
+	/* our weight version replaced another one, and was read back */
+	bool label_moved, label_read;
 	bool unflushed;                    /* has new weights, and the cache of the old ones */
 	bool staged;                       /* has a whole update that it has not loaded */
 	/* percent of its bytes that its checksums have proven in this run; < 0: none */
 	double coverage;
+	struct ws_ev_proof proof;          /* bytes 0: its own checksums were not compared */
+	size_t not_covered; /* by it, because nothing was sent */
 	int64_t paused_since, paused_ns;   /* of this run's pause; 0: it did not pause */
 	enum push_scope scope;
 	bool slept;        /* a run found memory released, and not all is back yet */
 	unsigned asleep;   /* enum ws_memory: still released */
 	char message[256]; /* its last message for the report */
+	char left[128];    /* how an earlier push left it; "": whole, as far as is recorded */
 };
 
 /* One request to some of the endpoints. The arrays have room for all of them. */
@@ -134,7 +149,10 @@ int push_flush(struct ws_push *p, struct ws_err *err);
 /* Flushes servers that loaded the new weights but found requests when they were to flush. -1: at
  * least one still could not; its weights are committed all the same. */
 int push_flush_again(struct ws_push *p, struct ws_err *err);
-/* The same, once, after the push has failed elsewhere. */
+/* After the weights: clears what a flush leaves, fills `caches` and warns of old ones. -1:
+ * cancelled, or a system error. */
+int push_clear_caches(struct ws_push *p, struct ws_err *err);
+/* The same as push_flush_again, once, after the push has failed elsewhere. */
 void push_flush_undo(struct ws_push *p);
 /* Resumes every paused endpoint that is not left paused on purpose. Has deadlines of its own and
  * cannot be cancelled. -1: an endpoint was not resumed; there was a warning about it. */
@@ -173,6 +191,8 @@ int push_others_end(struct ws_push *p, struct ws_err *err);
 /* ---- push_instance.c: are the endpoints still the servers that were detected? ----
  * -1: *err names the endpoint that is not; it becomes partial. */
 
+/* After they were detected: does each URL lead to one server? Nothing has changed there. */
+int push_roll_call(struct ws_push *p, struct ws_err *err);
 int push_check_instances(struct ws_push *p, struct ws_err *err); /* before the last bucket */
 int push_check_end(struct ws_push *p, struct ws_err *err);       /* after resuming; peers too */
 

@@ -3,7 +3,7 @@
  * group, and the group would never form.
  *
  * Addresses do not show it: a server may have several, and a proxy shows several servers at one.
- * Different instances (instance.h) are different servers. If the instances are equal, because the
+ * Different instances (identity.h) are different servers. If the instances are equal, because the
  * operator set the seed, all suspects open a session with one fresh ID, which changes nothing:
  *
  *   POST /open_session {"capacity_of_str_len", "session_id"}

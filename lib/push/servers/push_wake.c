@@ -23,7 +23,8 @@ bool push_is_asleep(const struct push_endpoint *e)
 /* The user repeated the command, or did not know of the earlier push. */
 static int contradict(const struct push_endpoint *e, unsigned said, struct ws_err *err)
 {
-	ws_err_set(err, WS_EUSAGE, "%s: an earlier push left %s released%s, and {asleep} %s%s",
+	ws_err_set(err, WS_EUSAGE,
+	           "%s: an earlier push or wsync-ctl left %s released%s, and {asleep} %s%s",
 	           e->url, e->asleep ? ws_memory_text(e->asleep) : "nothing",
 	           e->weights.state == WS_PARTIAL ? ", with incomplete weights" : "",
 	           said ? "says " : "is missing", ws_memory_text(said));
@@ -54,7 +55,8 @@ static int check_whole(const struct ws_push *p, const struct push_endpoint *e, s
 	else
 		ws_err_hint(err, "push all of them; or wake them and keep the endpoint paused "
 		                 "until every part is sent: wsync-ctl pause; wsync-ctl wake --tags "
-		                 "weights; then push without {asleep}, with {pause} none");
+		                 "weights; then push without {asleep}, with {pause} none; at the "
+		                 "end wsync-ctl resume --force");
 	return ws_err_where(err, NULL, e->url);
 }
 

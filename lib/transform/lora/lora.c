@@ -5,6 +5,8 @@
 #include "file.h"
 #include "name_index.h"
 
+#include "wsync/tool/config.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,9 +106,18 @@ const char *ws_adapter_dir(const struct ws_adapter *a)
 	return a->dir;
 }
 
-void ws_adapter_rename(struct ws_adapter *a, const struct ws_family *family)
+void ws_adapter_suit(struct ws_adapter *a, const struct ws_family *family,
+                     const struct ws_config *config)
 {
+	const char *inner = config ? ws_config_text_model_type(config) : "";
 	a->family = family;
+	a->type = config ? *inner ? inner : ws_config_model_type(config) : NULL;
+	a->tied = config && ws_config_tied(config);
+}
+
+bool ws_adapter_ties(const struct ws_adapter *a)
+{
+	return a->config.tying;
 }
 
 /* ---- modules ---- */
@@ -118,22 +129,55 @@ static int by_module(const void *x, const void *y)
 	return order ? order : (a->depth > b->depth) - (a->depth < b->depth);
 }
 
-static int take_one(struct ws_adapter *a, const struct ws_item *item, struct ws_list *modules,
-                    struct ws_list *tensors, struct ws_err *err)
+/* What the first key of a file has, and all others must have. */
+struct first {
+	const struct ws_item *any, *factor;
+	bool prefixed;
+	char adapter[sizeof((struct ws_lora_key *)0)->adapter];
+};
+
+/* A file with keys of two adapters, or of two forms, is no adapter that PEFT wrote: half of it
+ * would be left out there. */
+static int check_form(struct first *f, const struct ws_item *item, const struct ws_lora_key *key,
+                      struct ws_err *err)
+{
+	const bool factor = key->kind == WS_LORA_A || key->kind == WS_LORA_B;
+	if (!f->any) {
+		f->any = item;
+		f->prefixed = key->prefixed;
+	}
+	if (factor && !f->factor) {
+		f->factor = item;
+		memcpy(f->adapter, key->adapter, sizeof f->adapter);
+	}
+	const bool other = factor && strcmp(f->adapter, key->adapter) != 0;
+	if (f->prefixed == key->prefixed && !other)
+		return 0;
+	return ws_err_set(err, WS_EINPUT, "adapter tensors '%s' and '%s' are of two adapters",
+	                  ws_quote((other ? f->factor : f->any)->name).text,
+	                  ws_quote(item->name).text);
+}
+
+static int take_one(struct ws_adapter *a, const struct ws_item *item, struct first *first,
+                    struct ws_list *modules, struct ws_list *tensors, struct ws_err *err)
 {
 	struct ws_lora_key key;
 	if (ws_lora_key_parse(item->name, &key, err))
 		return -1;
 	if (key.kind == WS_LORA_IGNORED)
 		return 0;
+	if (check_form(first, item, &key, err))
+		return -1;
 	const char *name = ws_arena_text(&a->arena, key.name, strlen(key.name));
 	const char *other =
 		*key.other ? ws_arena_text(&a->arena, key.other, strlen(key.other)) : NULL;
 	if (key.kind == WS_LORA_TENSOR) {
 		struct ws_lora_tensor *t = ws_list_add(&a->arena, tensors, sizeof *t);
-		if (!t || !name || (*key.other && !other))
+		const char *adapter =
+			other ? ws_arena_text(&a->arena, key.adapter, strlen(key.adapter)) : NULL;
+		if (!t || !name || (*key.other && (!other || !adapter)))
 			return ws_oom(err);
-		*t = (struct ws_lora_tensor){ name, other, key.headless, item };
+		*t = (struct ws_lora_tensor){ name, other, adapter, key.headless, item };
 		return 0;
 	}
 	struct ws_lora_module *m = ws_list_add(&a->arena, modules, sizeof *m);
@@ -163,8 +207,13 @@ static int join_halves(struct ws_adapter *a, struct ws_err *err)
 			                  "adapter tensors '%s' and '%s' are the same half of one "
 			                  "module",
 			                  ws_quote((*half)->name).text, ws_quote(item->name).text);
+		if (last->embedding != m->embedding)
+			return ws_err_set(err, WS_EINPUT,
+			                  "adapter tensors '%s' and '%s': one of them is of an "
+			                  "embedding, and the other is not",
+			                  ws_quote((last->a ? last->a : last->b)->name).text,
+			                  ws_quote(item->name).text);
 		*half = item;
-		last->embedding |= m->embedding;
 	}
 	a->n_modules = n;
 	return 0;
@@ -174,9 +223,13 @@ int ws_adapter_take(struct ws_adapter *a, const struct ws_item *const *items, si
                     struct ws_err *err)
 {
 	struct ws_list modules = { 0 }, tensors = { 0 };
+	struct first first = { .any = NULL };
 	for (size_t i = 0; i < n; i++)
-		if (take_one(a, items[i], &modules, &tensors, err))
+		if (take_one(a, items[i], &first, &modules, &tensors, err))
 			return -1;
+	a->name = ws_arena_text(&a->arena, first.adapter, strlen(first.adapter));
+	if (!a->name)
+		return ws_oom(err);
 	a->modules = modules.items;
 	a->n_modules = modules.n;
 	a->tensors = tensors.items;

@@ -3,7 +3,7 @@
  *
  * delta = scaling * B @ A, A [r, in], B [out, r]; scaling = alpha / r, or alpha / sqrt(r) with
  * use_rslora. rank_pattern and alpha_pattern override r and alpha for modules whose name ends like
- * a pattern. fan_in_fan_out: the base is [in, out], the delta is transposed. Embeddings:
+ * a pattern. Conv1D (GPT-2): the base is [in, out], the delta is transposed. Embeddings:
  * lora_embedding_A [r, rows], lora_embedding_B [cols, r], delta = (B @ A)^T. modules_to_save
  * replace tensors. MoE: one pair for each expert, one shared by all (A or B with one expert), or
  * 3-D stacks over experts. */
@@ -20,10 +20,13 @@ int ws_adapter_open(const char *dir, struct ws_adapter **out, struct ws_err *err
 void ws_adapter_close(struct ws_adapter *a); /* NULL is fine */
 const struct ws_source *ws_adapter_source(const struct ws_adapter *a);
 const char *ws_adapter_dir(const struct ws_adapter *a); /* as it was opened */
-/* Also tries the names of modules as the family renames them. Call it before binding. The family is
- * borrowed. */
+/* Tells it of the base, before binding: names of modules are also tried as the family renames them,
+ * and the config's model type says which layers have their inputs first. Both are borrowed and may
+ * be NULL. */
 struct ws_family;
-void ws_adapter_rename(struct ws_adapter *a, const struct ws_family *family);
+void ws_adapter_suit(struct ws_adapter *a, const struct ws_family *family,
+                     const struct ws_config *config);
+bool ws_adapter_ties(const struct ws_adapter *a); /* ensure_weight_tying */
 
 /* One low-rank change of one tensor: rows x cols of it += scale * b @ a, where
  *   a[r][j] is element a_at + r * a_row + j * a_col of item a,

@@ -78,6 +78,13 @@ static int wrong_rank(const struct ws_lora_module *m, int64_t of_a, int64_t of_b
 	                  ws_quote(m->name).text, (long long)of_a, (long long)rank);
 }
 
+/* Does target_parameters name the module's own weight, so that its full name is looked up? */
+static bool is_param(const struct ws_binder *b, const struct ws_lora_module *m, char name[MAX_NAME])
+{
+	snprintf(name, MAX_NAME, "%s.weight", m->name);
+	return ws_lora_config_has_param(&b->adapter->config, name);
+}
+
 /* Makes a stack of two factors of two or three axes, as stored. */
 static int make_stack(const struct ws_binder *b, const struct ws_lora_module *m,
                       const struct ws_item *A, const struct ws_item *B, struct ws_stack *s,
@@ -85,9 +92,11 @@ static int make_stack(const struct ws_binder *b, const struct ws_lora_module *m,
 {
 	const int64_t *a = A->dims + (A->n_dims - 2), *bb = B->dims + (B->n_dims - 2);
 	const int64_t n_a = A->n_dims == 3 ? A->dims[0] : 1, n_b = B->n_dims == 3 ? B->dims[0] : 1;
+	char name[MAX_NAME];
 	int64_t rank;
 	float scale;
-	if (ws_lora_config_find(&b->adapter->config, m->name, &rank, &scale, err))
+	const bool param = is_param(b, m, name);
+	if (ws_lora_config_find(&b->adapter->config, param ? name : m->name, &rank, &scale, err))
 		return -1;
 	if (a[0] != bb[1] || a[0] != rank)
 		return wrong_rank(m, a[0], bb[1], rank, err);
@@ -100,7 +109,7 @@ static int make_stack(const struct ws_binder *b, const struct ws_lora_module *m,
 		.first = { .a = A, .b = B, .a_row = a[1], .a_col = 1, .b_row = rank, .b_col = 1,
 		           .rows = bb[0], .cols = a[1], .rank = rank, .scale = scale },
 		.a_step = n_a > 1 ? rank * a[1] : 0, .b_step = n_b > 1 ? bb[0] * rank : 0,
-		.n = n_a > n_b ? n_a : n_b, .embedding = m->embedding,
+		.n = n_a > n_b ? n_a : n_b, .param = param, .embedding = m->embedding,
 	};
 	return 0;
 }
@@ -161,38 +170,59 @@ static int place_one(struct ws_binder *b, const struct ws_lora_module *m, const 
 
 /* ---- PEFT's target_parameters ---- */
 
-/* The i-th parameter that this module may mean; false: there is no i-th. *name "": the i-th
- * parameter of the config belongs to another module. */
-static bool nth_param(const struct ws_lora_config *c, const char *module, size_t i,
-                      char name[MAX_NAME])
+/* Each parameter of a module has a pair of its own, and the pairs are nested: the first parameter's
+ * is inside of all base_layer. The parameters' order is that of the model's class, which no file
+ * has. So shapes and ranks must tell which pair is of which, in one way only. */
+enum { MAX_PARAMS = 8 };
+
+struct params {
+	char names[MAX_PARAMS][MAX_NAME];
+	int64_t dims[MAX_PARAMS][3];
+	size_t n;
+	const struct ws_lora_module *pairs; /* of one module, by depth */
+	size_t n_pairs;
+	bool fits[MAX_PARAMS][MAX_PARAMS];        /* a pair, and a parameter */
+	size_t of[MAX_PARAMS], found[MAX_PARAMS]; /* of each pair: its parameter */
+	unsigned ways;
+};
+
+static bool is_listed(const struct params *p, const char *name)
 {
-	static const char *const usual[] = { "gate_up_proj", "down_proj" };
-	if (i >= (c->n_params ? c->n_params : 2))
-		return false;
-	const char *param = c->n_params ? c->params[i] : usual[i];
-	const char *dot = strrchr(param, '.');
-	const size_t n = dot ? (size_t)(dot - param) : 0, len = strlen(module);
-	const bool ours = n <= len && memcmp(module + len - n, param, n) == 0 &&
-	                  (n == len || n == 0 || module[len - n - 1] == '.');
-	*name = 0;
-	if (ours)
-		snprintf(name, MAX_NAME, "%s.%.*s", module, WS_LORA_MAX_NAME / 8,
-		         dot ? dot + 1 : param);
-	return true;
+	for (size_t i = 0; i < p->n; i++)
+		if (strcmp(p->names[i], name) == 0)
+			return true;
+	return false;
+}
+
+/* Finds the parameters of the module that target_parameters names and that the base has. */
+static void find_params(struct ws_binder *b, const struct ws_lora_module *m, struct params *p)
+{
+	const struct ws_lora_names *list = &b->adapter->config.params;
+	p->n = 0;
+	for (size_t i = 0; i < list->n && p->n < MAX_PARAMS; i++) {
+		char *name = p->names[p->n];
+		const char *dot = strrchr(list->list[i], '.');
+		const struct ws_lora_name where = { name, m->headless };
+		const int n = snprintf(name, MAX_NAME, "%s.%s", m->name,
+		                       dot ? dot + 1 : list->list[i]);
+		if (n >= MAX_NAME || is_listed(p, name) ||
+		    !ws_lora_config_has_param(&b->adapter->config, name))
+			continue;
+		p->n += ws_lora_stack_dims(b, &where, p->dims[p->n]);
+	}
 }
 
 /* Makes the stack of A and B for a parameter of these dims. 1: done; 0: they do not fit it; -1. */
-static int make_param(const struct ws_binder *b, const struct ws_lora_module *m, const char *name,
-                       const int64_t dims[3], struct ws_stack *s, struct ws_err *err)
+static int make_param(struct ws_binder *b, const struct ws_lora_module *m, const char *name,
+                      const int64_t dims[3], struct ws_stack *s, struct ws_err *err)
 {
 	const int64_t *A = m->a->dims, *B = m->b->dims, n = dims[0];
 	int64_t rank;
 	float scale;
 	if (ws_lora_config_find(&b->adapter->config, name, &rank, &scale, err))
 		return -1;
-	if (n < 1 || A[0] % n || A[0] / n != rank || B[1] != A[0])
-		return 0;
-	if (!((B[0] == dims[1] && A[1] == dims[2]) || (B[0] == dims[2] && A[1] == dims[1])))
+	if (m->a->n_dims != 2 || m->b->n_dims != 2 || n < 1 || A[0] % n || A[0] / n != rank ||
+	    B[1] != A[0])
 		return 0;
 	*s = (struct ws_stack){
 		.first = { .a = m->a,
@@ -209,26 +239,43 @@ static int make_param(const struct ws_binder *b, const struct ws_lora_module *m,
 		.b_step = 1,
 		.n = n,
 		.axes_in_order = b->adapter->config.axes_in_order,
+		.param = true,
 	};
-	return 1;
+	return ws_lora_stack_fits(b, &(struct ws_lora_name){ name, m->headless }, s);
 }
 
-static int place_params(struct ws_binder *b, const struct ws_lora_module *m, struct ws_err *err)
+/* Counts the ways, two at most, to give the pairs from the i-th on a parameter each. */
+static void match_params(struct params *p, size_t i, unsigned taken)
 {
-	char name[MAX_NAME], found[MAX_NAME] = "";
-	int64_t dims[3];
-	struct ws_stack s;
-	for (size_t i = 0; nth_param(&b->adapter->config, m->name, i, name); i++) {
-		const struct ws_lora_name where = { name, m->headless };
-		if (!*name || !ws_lora_stack_dims(b, &where, dims))
-			continue;
-		memcpy(found, name, sizeof found);
-		const int rc = make_param(b, m, name, dims, &s, err);
-		if (rc)
-			return rc < 0 ? -1 : ws_lora_place_stack(b, &where, &s, err);
+	if (i == p->n_pairs) {
+		if (p->ways++ == 0)
+			memcpy(p->found, p->of, sizeof p->found);
+		return;
 	}
-	if (!*found)
-		return 0;
+	for (size_t k = 0; k < p->n && p->ways < 2; k++) {
+		p->of[i] = k;
+		if (p->fits[i][k] && !(taken >> k & 1))
+			match_params(p, i + 1, taken | 1u << k);
+	}
+}
+
+static int refuse_params(const struct params *p, struct ws_err *err)
+{
+	const struct ws_lora_module *m = &p->pairs[0];
+	if (p->n != p->n_pairs)
+		return ws_err_set(err, WS_EINPUT,
+		                  "adapter module '%s' has %zu pairs of factors, for %zu "
+		                  "parameters of the base that target_parameters names",
+		                  ws_quote(m->name).text, p->n_pairs, p->n);
+	if (p->ways > 1) {
+		ws_err_set(err, WS_EINPUT,
+		           "adapter module '%s': which of the parameters '%s' and so on each of "
+		           "its %zu pairs of factors changes is not known: by their shapes "
+		           "several orders are possible",
+		           ws_quote(m->name).text, ws_quote(p->names[0]).text, p->n_pairs);
+		return ws_err_hint(
+			err, "merge it with PEFT (merge_and_unload) and push what it saves");
+	}
 	return ws_err_set(err, WS_EINPUT,
 	                  "adapter: '%s' [%lld, %lld] and '%s' [%lld, %lld] fit no parameter "
 	                  "of '%s' at the rank that adapter_config.json says",
@@ -236,6 +283,33 @@ static int place_params(struct ws_binder *b, const struct ws_lora_module *m, str
 	                  (long long)m->a->dims[1], ws_quote(m->b->name).text,
 	                  (long long)m->b->dims[0], (long long)m->b->dims[1],
 	                  ws_quote(m->name).text);
+}
+
+static int place_params(struct ws_binder *b, struct params *p, struct ws_err *err)
+{
+	struct ws_stack s;
+	if (p->n != p->n_pairs)
+		return refuse_params(p, err);
+	for (size_t i = 0; i < p->n_pairs; i++)
+		for (size_t k = 0; k < p->n; k++) {
+			const int rc =
+				make_param(b, &p->pairs[i], p->names[k], p->dims[k], &s, err);
+			if (rc < 0)
+				return -1;
+			p->fits[i][k] = rc;
+		}
+	match_params(p, 0, 0);
+	if (p->ways != 1)
+		return refuse_params(p, err);
+	for (size_t i = 0; i < p->n_pairs; i++) {
+		const struct ws_lora_module *m = &p->pairs[i];
+		const char *name = p->names[p->found[i]];
+		if (make_param(b, m, name, p->dims[p->found[i]], &s, err) < 0 ||
+		    ws_lora_place_stack(b, &(struct ws_lora_name){ name, m->headless }, &s,
+		                        err) < 0)
+			return -1;
+	}
+	return 0;
 }
 
 /* ---- modules ---- */
@@ -271,23 +345,38 @@ static struct ws_lora_module *shared_with(const struct ws_binder *b, const struc
 	return found ? &b->adapter->modules[found - b->adapter->modules] : NULL;
 }
 
+/* PEFT leaves out what the config does not name. Stacks and shared factors are not PEFT's. */
+static int check_named(const struct ws_binder *b, const struct ws_lora_module *m,
+                       struct ws_err *err)
+{
+	char name[MAX_NAME];
+	const char *field = is_param(b, m, name) ? NULL :
+	                    ws_lora_config_omits(&b->adapter->config, m->name, b->adapter->tied);
+	if (!field)
+		return 0;
+	ws_err_set(err, WS_EINPUT,
+	           "adapter module '%s' has factors, which PEFT leaves out because of %s in "
+	           "adapter_config.json",
+	           ws_quote(m->name).text, field);
+	return ws_err_hint(err, "make %s say what was trained", field);
+}
+
 static int place(struct ws_binder *b, const struct ws_lora_module *m, const struct ws_item *A,
                  const struct ws_item *B, struct ws_err *err)
 {
+	const bool flat = A->n_dims == 2 && B->n_dims == 2;
 	struct ws_stack s;
 	size_t n;
-	int64_t dims[3];
-	char name[MAX_NAME];
-	for (size_t i = 0; A->n_dims == 2 && nth_param(&b->adapter->config, m->name, i, name); i++)
-		if (*name &&
-		    ws_lora_stack_dims(b, &(struct ws_lora_name){ name, m->headless }, dims))
-			return place_params(b, m, err);
+	if (m->depth)
+		return 0;
+	if (flat && !is_shared(m->name) && check_named(b, m, err))
+		return -1;
 	if (make_stack(b, m, A, B, &s, err))
 		return -1;
 	const char *expert = expert_of(m->name, &n), *leaf = strrchr(m->name, '.');
 	if (is_shared(m->name))
 		return place_all_experts(b, m, (int)(expert - m->name), expert + n + 1, &s, err);
-	if (A->n_dims == 2 && B->n_dims == 2)
+	if (flat)
 		return place_one(b, m, &s, err);
 	if (expert || !leaf)
 		return ws_err_set(err, WS_EINPUT,
@@ -317,14 +406,42 @@ static int bind_module(struct ws_binder *b, struct ws_lora_module *m, struct ws_
 	return leave_over(b, m->a, err) ? -1 : leave_over(b, m->b, err);
 }
 
+/* Binds the n modules of one name: the pairs of its parameters, or one pair. */
+static int bind_name(struct ws_binder *b, struct ws_lora_module *m, size_t n, struct ws_err *err)
+{
+	struct params *p = calloc(1, sizeof *p);
+	if (!p)
+		return ws_oom(err);
+	find_params(b, m, p);
+	int rc = 0;
+	for (size_t i = 0; i < n && rc == 0; i++)
+		if (!p->n)
+			rc = bind_module(b, &m[i], err);
+		else if (!m[i].a || !m[i].b)
+			rc = missing_half(&m[i], err);
+		else
+			rc = check_factor(m[i].a, err) || check_factor(m[i].b, err) ? -1 : 0;
+	if (rc == 0 && p->n) {
+		p->pairs = m;
+		p->n_pairs = n;
+		rc = place_params(b, p, err);
+	}
+	free(p);
+	return rc;
+}
+
 static int bind_modules(struct ws_binder *b, struct ws_err *err)
 {
 	struct ws_adapter *a = b->adapter;
 	for (size_t i = 0; i < a->n_modules; i++)
 		a->modules[i].a_used = a->modules[i].b_used = false;
-	for (size_t i = 0; i < a->n_modules; i++)
-		if (bind_module(b, &a->modules[i], err))
+	for (size_t i = 0, n; i < a->n_modules; i += n) {
+		for (n = 1; i + n < a->n_modules; n++)
+			if (strcmp(a->modules[i].name, a->modules[i + n].name) != 0)
+				break;
+		if (bind_name(b, &a->modules[i], n, err))
 			return -1;
+	}
 	for (size_t i = 0; i < a->n_modules; i++) {
 		const struct ws_lora_module *m = &a->modules[i];
 		if (is_shared(m->name) && !(m->a && m->b) && !(m->a ? m->a_used : m->b_used))
@@ -333,17 +450,32 @@ static int bind_modules(struct ws_binder *b, struct ws_err *err)
 	return 0;
 }
 
+static int check_adapter(const char **name, const struct ws_lora_tensor *t, struct ws_err *err)
+{
+	if (!**name)
+		*name = t->adapter;
+	if (strcmp(*name, t->adapter) == 0)
+		return 0;
+	return ws_err_set(err, WS_EINPUT,
+	                  "adapter tensor '%s' is of another adapter than '%s', of which "
+	                  "others are",
+	                  ws_quote(t->item->name).text, ws_quote(*name).text);
+}
+
 static int bind_tensors(struct ws_binder *b, struct ws_err *err)
 {
+	const char *adapter = b->adapter->name;
 	for (size_t i = 0; i < b->adapter->n_tensors; i++) {
 		const struct ws_lora_tensor *t = &b->adapter->tensors[i];
 		int rc = ws_lora_place_tensor(b, &(struct ws_lora_name){ t->name, t->headless },
 		                              t->item, err);
-		if (rc == 0 && t->other)
+		bool other = rc == 0 && t->other;
+		if (other)
 			rc = ws_lora_place_tensor(b,
 			                          &(struct ws_lora_name){ t->other, t->headless },
 			                          t->item, err);
-		if (rc < 0 || (rc == 0 && leave_over(b, t->item, err)))
+		if (rc < 0 || (rc == 0 && leave_over(b, t->item, err)) ||
+		    (rc > 0 && other && check_adapter(&adapter, t, err)))
 			return -1;
 	}
 	return 0;

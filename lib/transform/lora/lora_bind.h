@@ -34,7 +34,8 @@ struct ws_stack {
 	struct ws_delta first;
 	int64_t a_step, b_step; /* from one expert to the next, in elements; 0: shared */
 	int64_t n;              /* experts; 1: one delta for all of them */
-	bool axes_in_order;     /* rows may be the inputs */
+	bool axes_in_order;     /* rows are the inputs, or what the second axis is */
+	bool param;             /* of target_parameters */
 	bool embedding;
 };
 
@@ -48,5 +49,8 @@ int ws_lora_place_tensor(struct ws_binder *b, const struct ws_lora_name *tensor,
 /* The shape of a stack of this name in the base or the layout: experts, outputs, inputs, or
  * experts, inputs, outputs. False: no such stack. */
 bool ws_lora_stack_dims(struct ws_binder *b, const struct ws_lora_name *tensor, int64_t dims[3]);
+/* Can s be the change of that stack, by its shape? */
+bool ws_lora_stack_fits(struct ws_binder *b, const struct ws_lora_name *tensor,
+                        const struct ws_stack *s);
 
 #endif

@@ -88,17 +88,25 @@ static bool is_factor(const struct segment *s, struct ws_lora_key *out)
 	return true;
 }
 
+static void name_adapter(const struct segment *s, struct ws_lora_key *out)
+{
+	snprintf(out->adapter, sizeof out->adapter, "%.*s", (int)s->n, s->at);
+}
+
 /* The factor is one of the last three segments; an adapter's name and "weight" may follow. */
 static bool find_factor(const struct segments *s, struct ws_lora_key *out)
 {
+	const struct segment *last = &s->v[s->n - 1];
 	for (size_t back = 1; back <= 3 && back < s->n; back++) {
 		const size_t i = s->n - back;
 		if (!is_factor(&s->v[i], out))
 			continue;
-		if (back == 3 && !is(&s->v[s->n - 1], "weight"))
+		if (back == 3 && !is(last, "weight"))
 			return false;
-		if (back >= 2 && is(&s->v[s->n - 1], "bias"))
+		if (back >= 2 && is(last, "bias"))
 			return false;
+		if (back == 3 || (back == 2 && !is(last, "weight")))
+			name_adapter(&s->v[i + 1], out);
 		join(s, 0, i, i, out->name);
 		return true;
 	}
@@ -139,6 +147,7 @@ static void take_tensor(const struct segments *s, struct ws_lora_key *out)
 	join(s, 0, s->n, saved, out->name);
 	if (saved + 2 >= s->n)
 		return;
+	name_adapter(&s->v[saved + 1], out);
 	struct segments rest = *s; /* without the adapter's name */
 	drop(&rest, saved, 2);
 	join(&rest, 0, rest.n, rest.n, out->other);
@@ -155,6 +164,7 @@ int ws_lora_key_parse(const char *tensor, struct ws_lora_key *out, struct ws_err
 		return -1;
 	if (s.n > 2 && is(&s.v[0], "base_model")) {
 		out->headless = is(&s.v[1], "model");
+		out->prefixed = true;
 		drop(&s, 0, out->headless ? 2 : 1);
 	}
 	for (size_t i; (i = find(&s, "base_layer")) < s.n; out->depth++)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lora_pattern.c - the keys of rank_pattern and alpha_pattern: Python's regular expressions.
+/* lora_pattern.c - Python's regular expressions: the keys of rank_pattern and alpha_pattern,
+ * target_modules.
  *
- * PEFT evaluates re.match("(.*\.)?(KEY)$", module). The only result is yes or no. So the matcher
- * keeps the set of all positions in the name that the pattern can have reached. There is no
- * backtracking, and a hostile pattern costs at most MAX_STEPS.
+ * PEFT evaluates re.match("(.*\.)?(KEY)$", module), and re.fullmatch(target_modules, module). The
+ * only result is yes or no. So the matcher keeps the set of all positions in the name that the
+ * pattern can have reached. There is no backtracking, and a hostile pattern costs at most
+ * MAX_STEPS.
  *
  *   supported: literals . [...] \d \w \s and their opposites, escapes such as \., (...) (?:...)
  *              | * + ? {n,m} and their lazy forms, ^ $
@@ -290,17 +292,14 @@ static bool ends_like(const char *pattern, const char *name)
 	return true;
 }
 
-bool ws_lora_matches(const char *pattern, const char *name, const char **wrong)
+static bool run(const char *pattern, const char *name, bool whole, const char **wrong)
 {
 	const size_t n = strlen(name);
-	*wrong = NULL;
-	if (is_plain(pattern))
-		return ends_like(pattern, name);
 	struct matcher m = { .name = name, .n = n < MAX_NAME ? n : 0, .p = pattern,
 		             .end = pattern + strlen(pattern) };
 	struct set in = { { 0 } };
 	put(&in, 0);
-	for (size_t i = 0; i < m.n; i++)
+	for (size_t i = 0; !whole && i < m.n; i++)
 		if (name[i] == '.')
 			put(&in, i + 1);
 	const struct set out = alternatives(&m, &in);
@@ -308,4 +307,15 @@ bool ws_lora_matches(const char *pattern, const char *name, const char **wrong)
 		m.wrong = "it has an unmatched )";
 	*wrong = m.wrong;
 	return !m.wrong && n < MAX_NAME && holds(&out, m.n);
+}
+
+bool ws_lora_matches(const char *pattern, const char *name, const char **wrong)
+{
+	*wrong = NULL;
+	return is_plain(pattern) ? ends_like(pattern, name) : run(pattern, name, false, wrong);
+}
+
+bool ws_lora_matches_all(const char *pattern, const char *name, const char **wrong)
+{
+	return run(pattern, name, true, wrong);
 }

@@ -151,25 +151,81 @@ static int misfit(const struct ws_delta *d, const char *target, int64_t rows, in
 	                   "vocabulary");
 }
 
-/* Turns the delta if its shape requires it, or a square one if prefers_turned. False: no fit. */
-static bool fit(struct ws_delta *d, int64_t rows, int64_t cols, bool prefers_turned)
+/* Are a delta's rows the target's columns? */
+enum turn { STRAIGHT, ACROSS, BY_SHAPE };
+
+/* Turns the delta if it has to be. False: no fit; a square one fits in no way by its shape. */
+static bool fit(struct ws_delta *d, int64_t rows, int64_t cols, enum turn turn)
 {
-	const bool straight = d->rows == rows && d->cols == cols;
-	const bool across = d->rows == cols && d->cols == rows;
-	if (across && (prefers_turned || !straight))
+	if (turn == BY_SHAPE && d->rows == d->cols)
+		return false;
+	if (turn == ACROSS || (turn == BY_SHAPE && d->rows != rows))
 		*d = turned(d);
-	return straight || across;
+	return d->rows == rows && d->cols == cols;
+}
+
+static bool is_one_of(const char *name, const char *const *list, size_t n)
+{
+	for (size_t i = 0; name && i < n; i++)
+		if (strcmp(name, list[i]) == 0)
+			return true;
+	return false;
+}
+#define ONE_OF(name, list) is_one_of(name, list, sizeof(list) / sizeof *(list))
+
+static int unknown_axes(const struct ws_delta *d, const char *target, struct ws_err *err)
+{
+	ws_err_set(err, WS_EINPUT,
+	           "adapter: whether '%s', which '%s' changes, has its inputs or its outputs first "
+	           "is not known without the model's config.json",
+	           ws_quote(target).text, ws_quote(d->a->name).text);
+	return ws_err_hint(err, "{config} DIR names it");
 }
 
 /* ---- matrices ---- */
+
+/* The layers that are Transformers' Conv1D, with their inputs first; all others are linear. */
+static const char *const conv1d_types[] = { "gpt2",      "openai-gpt", "imagegpt",
+	                                    "decision_transformer", "clvp", "clvp_decoder" };
+static const char *const conv1d_layers[] = { "c_attn", "q_attn", "c_proj", "c_fc" };
+
+static bool may_be_conv1d(const char *target)
+{
+	char module[MAX_NAME];
+	const char *end = strrchr(target, '.');
+	snprintf(module, sizeof module, "%.*s", end ? (int)(end - target) : 0, target);
+	const char *leaf = strrchr(module, '.');
+	return ONE_OF(leaf ? leaf + 1 : module, conv1d_layers);
+}
+
+/* fan_in_fan_out is not asked: PEFT sets it to what the layer is. */
+static int turn_matrix(const struct ws_binder *b, const struct ws_item *item,
+                       const struct ws_stack *s, enum turn *out, struct ws_err *err)
+{
+	static const char head[] = "lm_head.weight";
+	const size_t n = strlen(item->name), end = sizeof head - 1;
+	*out = STRAIGHT;
+	if (s->param)
+		return 0;
+	if (s->embedding) /* a head under an embedding's names is linear */
+		*out = n >= end && strcmp(item->name + n - end, head) == 0 ? STRAIGHT : ACROSS;
+	else if (may_be_conv1d(item->name) && !b->adapter->type)
+		return unknown_axes(&s->first, item->name, err);
+	else if (may_be_conv1d(item->name) && ONE_OF(b->adapter->type, conv1d_types))
+		*out = ACROSS;
+	return 0;
+}
 
 static int add_whole(struct ws_binder *b, const struct ws_item *item, const struct ws_stack *s,
                      struct ws_err *err)
 {
 	struct ws_delta d = s->first;
 	int64_t rows, cols;
+	enum turn turn;
 	shape_of(b, item, &rows, &cols);
-	if (!fit(&d, rows, cols, s->embedding || b->adapter->config.fan_in_fan_out))
+	if (turn_matrix(b, item, s, &turn, err))
+		return -1;
+	if (!fit(&d, rows, cols, turn))
 		return misfit(&d, item->name, rows, cols, err);
 	return add(b, item, &d, 0, NULL, err);
 }
@@ -275,19 +331,38 @@ bool ws_lora_stack_dims(struct ws_binder *b, const struct ws_lora_name *tensor, 
 	return true;
 }
 
-/* Does a square matrix of an expert have its inputs first? Fails if that cannot be known. */
-static int prefer_turned(struct ws_binder *b, const struct ws_lora_name *tensor,
-                         const struct ws_stack *s, bool *out, struct ws_err *err)
+/* Stacks whose class in Transformers says is_transposed, which is what PEFT asks. */
+static const char *const transposed_types[] = { "gpt_oss", "aria", "aria_text",
+	                                        "openai_privacy_filter" };
+
+/* stored: the base has the stack itself, and not its parts. */
+static enum turn turn_stack(const struct ws_binder *b, const struct ws_lora_name *tensor,
+                            const struct ws_stack *s, bool stored)
 {
-	const struct ws_part *part = find_part(b, tensor, "");
-	*out = s->axes_in_order || (part && part->transposed);
-	if (*out || part || s->first.rows != s->first.cols)
-		return 0;
-	return ws_err_set(
-		err, WS_EINPUT,
-		"adapter: '%s' changes square matrices, and whether '%s' has its "
-		"inputs or its outputs first is not known without the model's config.json",
-		ws_quote(s->first.a->name).text, ws_quote(tensor->text).text);
+	const struct ws_part *part = stored ? find_part(b, tensor, "") : NULL;
+	if (s->axes_in_order)
+		return stored ? ACROSS : BY_SHAPE;
+	if (!stored)
+		return STRAIGHT;
+	if (part)
+		return part->transposed ? ACROSS : STRAIGHT;
+	if (ONE_OF(b->adapter->type, transposed_types))
+		return ACROSS;
+	return s->param && b->adapter->type ? STRAIGHT : BY_SHAPE;
+}
+
+bool ws_lora_stack_fits(struct ws_binder *b, const struct ws_lora_name *tensor,
+                        const struct ws_stack *s)
+{
+	struct ws_delta d = s->first;
+	int64_t dims[3];
+	const bool stored = find_item(b, tensor, "") != NULL;
+	const enum turn turn = turn_stack(b, tensor, s, stored);
+	if (!ws_lora_stack_dims(b, tensor, dims) || (s->n == 1 && turn == ACROSS))
+		return false; /* of one expert PEFT adds the change as it is */
+	if (turn == BY_SHAPE && d.rows == d.cols) /* whoever places it says why it cannot */
+		return d.rows == dims[1] && d.cols == dims[2];
+	return fit(&d, dims[1], dims[2], turn);
 }
 
 /* Every matrix gets a delta of its own, so the number that a file claims has a limit. */
@@ -309,10 +384,13 @@ static int check_experts(const struct ws_stack *s, int64_t experts, const char *
 static int add_to_stack(struct ws_binder *b, const struct ws_lora_name *tensor,
                         const struct ws_item *item, const struct ws_stack *s, struct ws_err *err)
 {
-	bool turn;
-	if (item->n_dims != 3 || check_experts(s, item->dims[0], item->name, err) ||
-	    prefer_turned(b, tensor, s, &turn, err))
-		return item->n_dims != 3 ? 0 : -1;
+	const enum turn turn = turn_stack(b, tensor, s, true);
+	if (item->n_dims != 3)
+		return 0;
+	if (check_experts(s, item->dims[0], item->name, err))
+		return -1;
+	if (turn == BY_SHAPE && s->first.rows == s->first.cols)
+		return unknown_axes(&s->first, item->name, err);
 	for (int64_t e = 0; e < item->dims[0]; e++) {
 		struct ws_delta d = of_expert(s, s->n > 1 ? e : 0);
 		if (!fit(&d, item->dims[1], item->dims[2], turn))
@@ -334,14 +412,15 @@ int ws_lora_place_stack(struct ws_binder *b, const struct ws_lora_name *tensor,
 		return 0;
 	struct ws_delta d = s->first;
 	const int64_t rows = f.param->dims[1], cols = f.param->dims[2];
+	const enum turn turn = turn_stack(b, tensor, s, false);
 	if (check_experts(s, f.param->dims[0], f.param->name, err))
 		return -1;
-	if (rows == cols && s->axes_in_order)
+	if (turn == BY_SHAPE && rows == cols)
 		return ws_err_set(err, WS_EINPUT,
 		                  "adapter: '%s' changes square matrices, and PEFT before 0.19 "
 		                  "did not save their orientation",
 		                  ws_quote(d.a->name).text);
-	if (!fit(&d, rows, cols, false))
+	if (!fit(&d, rows, cols, turn))
 		return misfit(&d, f.param->name, rows, cols, err);
 	return add_to_parts(b, &f, s, d.a != s->first.a, err);
 }

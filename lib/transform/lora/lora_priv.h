@@ -17,16 +17,29 @@ struct ws_lora_pattern {
 	double value;
 };
 
+/* Names or patterns of modules. */
+struct ws_lora_names {
+	bool given;             /* not null */
+	const char *pattern;    /* one regular expression for a whole name; NULL: a list */
+	const char **list;
+	size_t n;
+};
+
 struct ws_lora_config {
 	int64_t rank;
 	double alpha;
-	bool rslora, fan_in_fan_out;
+	bool rslora;
+	bool tying;         /* ensure_weight_tying */
 	bool axes_in_order; /* PEFT before 0.19: a stack's A goes with the first axis of an expert's
 	                     * matrix and B with the second, whatever those are */
 	struct ws_lora_pattern *ranks, *alphas;
 	size_t n_ranks, n_alphas;
-	const char **params; /* target_parameters */
-	size_t n_params;
+	struct ws_lora_names params; /* target_parameters */
+	struct ws_lora_names targets, excluded, saved; /* target_modules, exclude_modules,
+	                                                * modules_to_save */
+	struct ws_lora_names layers_pattern;
+	int64_t *layers;             /* layers_to_transform */
+	size_t n_layers;
 	struct ws_arena arena;
 };
 
@@ -37,8 +50,15 @@ void ws_lora_config_free(struct ws_lora_config *c);
 /* Rank and scale of a module, by the first pattern that it matches. */
 int ws_lora_config_find(const struct ws_lora_config *c, const char *module, int64_t *rank,
                         float *scale, struct ws_err *err);
+/* The field of adapter_config.json for which PEFT gives this module no factors, so that it would
+ * leave those of the file out; NULL: it has factors. tied: the head is the embedding. */
+const char *ws_lora_config_omits(const struct ws_lora_config *c, const char *module, bool tied);
+/* Does target_parameters name this parameter, MODULE.PARAMETER? */
+bool ws_lora_config_has_param(const struct ws_lora_config *c, const char *parameter);
 /* Does the pattern match the end of a name? *wrong: why the pattern is invalid, or NULL. */
 bool ws_lora_matches(const char *pattern, const char *name, const char **wrong);
+/* Does it match the whole name? */
+bool ws_lora_matches_all(const char *pattern, const char *name, const char **wrong);
 
 /* ---- keys ---- */
 
@@ -54,8 +74,11 @@ struct ws_lora_key {
 	/* of the module, or of the tensor: without prefix and wrappers */
 	char name[WS_LORA_MAX_NAME];
 	char other[WS_LORA_MAX_NAME]; /* of a tensor: its other possible name; "" */
-	bool headless;                /* "model." may be missing in front: trained without a head */
+	/* "model." may be missing in front: trained without a head */
+	bool headless;
+	bool prefixed;                /* with PEFT's "base_model." */
 	bool embedding;
+	char adapter[64];             /* its name in the key; "": none there */
 	unsigned depth;               /* number of base_layer wrappers, each with its own factors */
 };
 
@@ -74,6 +97,7 @@ struct ws_lora_module {
 
 struct ws_lora_tensor {
 	const char *name, *other;
+	const char *adapter; /* whose name is missing in `other`; NULL */
 	bool headless;
 	const struct ws_item *item;
 };
@@ -88,6 +112,9 @@ struct ws_adapter {
 	struct ws_lora_tensor *tensors;
 	size_t n_tensors;
 	const struct ws_family *family;
+	const char *type;   /* the model type of the base; NULL: unknown */
+	bool tied;          /* the base's head is its embedding */
+	const char *name;   /* of the adapter, in all keys of its factors; "": in none */
 	struct ws_arena arena;
 };
 

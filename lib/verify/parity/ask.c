@@ -135,7 +135,7 @@ static void explain(const struct ws_ask *ask, struct ws_err *err)
 		                 "wsync-ctl resume or wake; {timeout_ns} waits longer");
 	else if (err->code == WS_EREFUSED && err->native == 400 && ask->experts)
 		ws_err_hint(err, "start the server with --enable-return-routed-experts");
-	else if (err->code == WS_EREFUSED && err->native == 400)
+	else if (err->code == WS_EREFUSED && err->native == 400 && ask->logprobs)
 		ws_err_hint(err, "the server, or its version, does not return the logarithms of "
 		                 "probabilities of a "
 		                 "prompt (\"return_logprob\", \"logprob_start_len\": 0)");
@@ -158,7 +158,8 @@ static int take_vllm(struct pass *p, const struct slot *s, const struct ws_json 
 	struct ws_buf text = { 0 };
 	struct ws_json *root = NULL;
 	int rc = ws_ask_vllm_answer(p->ask, reply, &text, err);
-	if (!rc && !(root = ws_json_parse(text.data, text.len, "reply", err)))
+	if (!rc &&
+	    !(root = ws_json_parse_most(text.data, text.len, WS_JSON_LARGE, "reply", err)))
 		rc = -1;
 	if (!rc)
 		rc = take_reply(p, s, root, &text, err);

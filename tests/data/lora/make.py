@@ -26,6 +26,8 @@ MOE = dict(DENSE, architectures=["Qwen3MoeForCausalLM"], model_type="qwen3_moe",
            mlp_only_layers=[], attention_bias=False)
 GPT_OSS = dict(MOE, architectures=["GptOssForCausalLM"], model_type="gpt_oss", num_local_experts=E,
                attention_bias=True, intermediate_size=H)
+GPT2 = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": H, "n_layer": 1,
+        "n_head": HEADS, "vocab_size": V}
 SIZE = {"F32": 4, "BF16": 2, "F16": 2}
 
 
@@ -160,7 +162,15 @@ def conv1d():
     t.add("h.0.attn.c_attn.weight", H, 3 * H)
     t.add("h.0.attn.c_proj.weight", H, H)
     t.add("h.0.head.weight", V, H)
-    return t, None
+    return t, GPT2
+
+
+def stacks():
+    """Experts as three stacks of one shape."""
+    t = Tensors("stacks")
+    for name in ("gate_proj", "up_proj", "down_proj"):
+        t.add("model.layers.0.experts." + name, E, H, H)
+    return t, {"architectures": ["OtherForCausalLM"], "model_type": "other"}
 
 
 # ---- adapters ----
@@ -551,6 +561,63 @@ def two_adapters(t):
     return config()
 
 
+def two_halves(t):
+    """A of one adapter and B of another."""
+    layers(t, ATTENTION[:2], infix=".default")
+    t.add(PREFIX + "model.layers.0.self_attn.v_proj.lora_A.default.weight", R, H)
+    t.add(PREFIX + "model.layers.0.self_attn.v_proj.lora_B.other.weight", K, R)
+    return config()
+
+
+def two_forms(t):
+    """The same, by the prefix."""
+    layers(t, ATTENTION[:2])
+    t.add(PREFIX + "model.layers.0.self_attn.v_proj.lora_A.weight", R, H)
+    t.add("model.layers.0.self_attn.v_proj.lora_B.weight", K, R)
+    return config()
+
+
+def half_embedding(t):
+    t.add(PREFIX + "model.embed_tokens.lora_embedding_A", R, V)
+    t.add(PREFIX + "model.embed_tokens.lora_B.weight", H, R)
+    return config()
+
+
+def across(t):
+    layers(t, (("self_attn.k_proj", H, K),))
+    return config()
+
+
+def embedding_across(t):
+    t.add(PREFIX + "model.embed_tokens.lora_embedding_A", R, H)
+    t.add(PREFIX + "model.embed_tokens.lora_embedding_B", V, R)
+    return config()
+
+
+def untargeted(t):
+    layers(t, ATTENTION[:2])
+    return config(target_modules=["q_proj"])
+
+
+def stack_pairs(t, n):
+    for i in range(n):
+        p = PREFIX + "model.layers.0.experts." + "base_layer." * i
+        t.add(p + "lora_A.weight", R * E, H)
+        t.add(p + "lora_B.weight", H, R * E)
+
+
+def equal_stacks(t):
+    stack_pairs(t, 3)
+    return config(target_modules=[], peft_version="0.21.2", target_parameters=[
+        "experts.gate_proj", "experts.up_proj", "experts.down_proj"])
+
+
+def half_of_stacks(t):
+    stack_pairs(t, 1)
+    return config(target_modules=[], peft_version="0.21.2", target_parameters=[
+        "experts.gate_proj", "experts.up_proj"])
+
+
 def experts_of_another(t):
     t.add(PREFIX + "model.layers.0.mlp.experts.w1.lora_A.weight", E + 1, R, H)
     t.add(PREFIX + "model.layers.0.mlp.experts.w1.lora_B.weight", E + 1, M, R)
@@ -578,6 +645,14 @@ BAD = {
     "pissa": ("dense", "a start that changed the base"),
     "other_type": ("dense", "`peft_type` IA3"),
     "two_adapters": ("dense", "two adapters in one file"),
+    "two_halves": ("dense", "A of one adapter and B of another"),
+    "two_forms": ("dense", "keys with `base_model.model.` and without"),
+    "half_embedding": ("dense", "half a pair of an embedding and half a linear one"),
+    "across": ("dense", "made for a matrix that is the other way round"),
+    "embedding_across": ("dense", "the same of an embedding"),
+    "untargeted": ("dense", "factors of a module that `target_modules` does not name"),
+    "equal_stacks": ("stacks", "`target_parameters` of one shape: no file has their order"),
+    "half_of_stacks": ("stacks", "`target_parameters` names two, and one has factors"),
     "no_alpha": ("dense", "no `lora_alpha`"),
     "no_a": ("dense", "no lora_A of one module"),
     "no_b": ("dense", "no lora_B of one module"),
@@ -622,7 +697,7 @@ def write_readme(path):
 
 
 def make(top):
-    for base in (dense, whole, fused, moe, moe_stacked, gpt_oss, conv1d):
+    for base in (dense, whole, fused, moe, moe_stacked, gpt_oss, conv1d, stacks):
         t, values = base()
         t.write(os.path.join(top, "bases", base.__name__, "model.safetensors"))
         if values:
