@@ -254,8 +254,8 @@ TEST(a_restart_and_another_server_have_another_instance)
 		"{\"random_seed\":2,\"host\":\"a\",\"port\":1,\"startup_time\":{\"e2e\":2.5}}",
 		"{\"random_seed\":1,\"host\":\"b\",\"port\":1,\"startup_time\":{\"e2e\":2.5}}",
 		"{\"random_seed\":1,\"host\":\"a\",\"port\":2,\"startup_time\":{\"e2e\":2.5}}",
-		"{\"random_seed\":1,\"host\":\"a\",\"port\":1,\"startup_time\":{\"e2e\":2.5000001}"
-		"}",
+		("{\"random_seed\":1,\"host\":\"a\",\"port\":1,"
+		 "\"startup_time\":{\"e2e\":2.5000001}}"),
 		"{\"random_seed\":1,\"host\":\"a\",\"port\":1,\"startup_time\":null}",
 		"{\"random_seed\":\"1\",\"host\":\"a\",\"port\":1,\"startup_time\":{\"e2e\":2.5}}",
 	};

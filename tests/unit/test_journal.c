@@ -513,20 +513,23 @@ SCRATCH_TEST(only_the_same_plan_or_a_whole_one_completes_a_push)
 {
 	struct ws_journal_endpoint e = { .url = URLS[0], .state = WS_PARTIAL };
 	struct ws_journal_record r = { .digest = 7, .tensors = 32, .bytes = 4096 };
+#define SENT(d, t, b, w, c) \
+	{ .digest = d, .tensors = t, .bytes = b, .whole = w, .checked = c }
 	static const struct {
 		struct ws_journal_sent sent;
 		bool completes;
 	} cases[] = {
-		{ { 7, 32, 4096, false, false }, true },
-		{ { 7, 32, 4096, true, false }, true },
-		{ { 7, 31, 4095, false, false }, false }, /* fewer senders of one group */
-		{ { 8, 32, 4096, false, false }, false },
-		{ { 8, 99, 9999, false, true }, false },
-		{ { 8, 32, 4096, true, false }, true },
-		{ { 8, 31, 9999, true, false }, false },
-		{ { 8, 99, 4095, true, false }, false },
-		{ { 8, 3, 12, true, true }, true },
+		{ SENT(7, 32, 4096, false, false), true },
+		{ SENT(7, 32, 4096, true, false), true },
+		{ SENT(7, 31, 4095, false, false), false }, /* fewer senders of one group */
+		{ SENT(8, 32, 4096, false, false), false },
+		{ SENT(8, 99, 9999, false, true), false },
+		{ SENT(8, 32, 4096, true, false), true },
+		{ SENT(8, 31, 9999, true, false), false },
+		{ SENT(8, 99, 4095, true, false), false },
+		{ SENT(8, 3, 12, true, true), true },
 	};
+#undef SENT
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
 		assert_int_equal(ws_journal_completes(&cases[i].sent, &r, &e), cases[i].completes);
 	e.inherited = true; /* another record says what is missing */
