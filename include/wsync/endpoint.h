@@ -39,8 +39,8 @@ int ws_endpoint_host_port(const char *url, char *host, uint16_t *port, struct ws
  * this function. false for invalid URLs. */
 bool ws_endpoint_same(const char *a, const char *b);
 /* An endpoint must not get two requests at a time. Compares as ws_endpoint_same: behind one host
- * and port, each path is an endpoint. WS_EUSAGE names the first URL that repeats an earlier one, so
- * far; *first and *again are their positions, n if there is none. */
+ * and port, each path is an endpoint. WS_EUSAGE names the first URL that repeats an earlier one.
+ * *first and *again are the positions of the two; n if no URL is repeated. */
 int ws_endpoint_find_twice(const char *const *urls, size_t n, size_t *first, size_t *again,
                            struct ws_err *err);
 

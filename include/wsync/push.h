@@ -74,7 +74,7 @@ enum ws_push_transform_on {
 };
 enum ws_require {
 	WS_REQUIRE_NAMES = 1,  /* names and shapes were compared with something of the server */
-	WS_REQUIRE_FORMAT = 2, /* that it loads what is sent is known, and not assumed */
+	WS_REQUIRE_FORMAT = 2, /* it is known, not assumed, that the server loads this */
 	WS_REQUIRE_BYTES = 4,  /* WS_VERIFY_HASH, and all of its parameters were sent */
 	WS_REQUIRE_CACHES = 8, /* no cache may hold results of the old weights */
 	WS_REQUIRE_VALUES = 16 /* all values are read, and none is NaN or infinite */

@@ -218,7 +218,7 @@ static bool is_of(uid_t owner, enum ws_file_owner who)
 	       (who == WS_FILE_LOCK && self == 0 && owner == NOBODY);
 }
 
-/* Is it in a directory of its owner, where nobody else can write? */
+/* Does the same user own its directory, and can no other user write there? */
 static bool is_at_home(const char *path, uid_t owner)
 {
 	char dir[PATH_MAX];

@@ -46,8 +46,8 @@ int ws_file_read(const char *path, struct ws_buf *out, struct ws_err *err);
  * plain files of this user that nobody else can write. */
 enum ws_file_owner {
 	WS_FILE_OWN,          /* reached by no symbolic link, and with one name */
-	/* Also root's, and through a link that is this user's or root's. For root also a file of
-	 * the owner of its directory, and nobody's on NFS, which shows root's files so. */
+	/* Also root's, and through a link that is this user's or root's. Root also reads a file
+	 * whose owner owns its directory, and nobody's on NFS, where root's files look so. */
 	WS_FILE_OWN_OR_ROOTS,
 	WS_FILE_LOCK,         /* as OWN; where root's files are shown as nobody's, root's */
 };

@@ -92,7 +92,7 @@ struct ws_journal_sent {
  * not whole. */
 bool ws_journal_completes(const struct ws_journal_sent *sent, const struct ws_journal_record *r,
                           const struct ws_journal_endpoint *e);
-/* Caches that wsync-ctl released may stay so in a push that pauses and resumes nobody. */
+/* wsync-ctl has released only caches, and the push resumes nobody: they may stay released. */
 bool ws_journal_stays_asleep(const struct ws_journal_record *r, const struct ws_journal_endpoint *e,
                              bool pauses);
 /* Removes these endpoints from all records of the list except `own` (a path, or NULL), where a push

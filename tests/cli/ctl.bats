@@ -67,7 +67,8 @@ asked() { tail -n 1 "$1.out"; }
 		try wsync-ctl pause --mode $mode --endpoint "$url"
 		expect_status 0
 		out_has "$url  paused"
-		[ "$(grep ^POST a.out | tail -n 1)" = "POST /pause_generation {\"mode\":\"$mode\"}" ]
+		[ "$(grep ^POST a.out | tail -n 1)" = \
+			"POST /pause_generation {\"mode\":\"$mode\"}" ]
 	done
 	try wsync-ctl resume --endpoint "$url"
 	expect_status 0

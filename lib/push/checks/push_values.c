@@ -22,7 +22,7 @@ static bool looks(const struct ws_push *p)
 	return p->from.input.transform && !trusts(p) && !p->opts.dry_run;
 }
 
-/* {require} values: also what is sent as it is. */
+/* With {require} values, tensors that no transform changes are read too. */
 static bool scans_all(const struct ws_push *p)
 {
 	return p->opts.require & WS_REQUIRE_VALUES && p->from.plan;

@@ -143,8 +143,8 @@ static void inherit_endpoint(struct ws_push *p, const struct ws_journal_entry *e
 	}
 	e->may_finish |= was->open_update == WS_UPDATE_TRANSFER &&
 	                 (entry->fate == WS_PROCESS_DEAD || is_ours(r));
-	/* Our own record: the file could not be updated after everything had been sent. By hand:
-	 * several pushes that resume nobody may send the parts. */
+	/* Our own record: the file could not be updated after everything had been sent. A record
+	 * by hand: pushes that resume nobody may send the weights in parts. */
 	if (was->state != WS_PARTIAL || e->weights.state == WS_PARTIAL || own ||
 	    (r->by_hand && !pauses))
 		return;
