@@ -69,7 +69,7 @@ for u in "${urls[@]}"; do show "$bin/wsync-register" add "$u"; done
 show "$bin/wsync-register" list
 prompt "wsync-list-weights $dir/ckpt | sed -n '1,6p;\$p'"
 "$bin/wsync-list-weights" "$dir/ckpt" | sed -n '1,6p;$p'
-show "$bin/wsync-verify" names "$dir/ckpt"
+show "$bin/wsync-verify" names "$dir/ckpt" --config "$dir/ckpt"
 show "$bin/wsync-push" "$dir/ckpt" --weight-version 1 --verify hash
 show "$bin/wsync-push" "$dir/ckpt" --quantize fp8 --weight-version 2 --verify hash
 show "$bin/wsync-ctl" version
