@@ -6,7 +6,8 @@
  *   {"action":"compare","baseline":{...}} {"match":b,"mismatches":[...]}
  *   {"action":"reset"}                    {"status":"reset"}, and all parameters are zeros
  *
- * Tied parameters are not listed. Without a model, each rank has the tensors that were sent. */
+ * Tied parameters are not listed. Without a model there is nothing to list: a vLLM never has the
+ * names of the tensors that were sent. */
 #include "serve_vllm.h"
 
 #include "digest.h"
@@ -28,7 +29,7 @@ struct sums {
 
 static size_t count_names(const struct ws_serve *s)
 {
-	return s->model ? ws_layout_param_count(s->model->layout) : s->weights.n;
+	return ws_layout_param_count(s->model->layout);
 }
 
 static void add_sum(struct sums *sums, const char *name, unsigned rank, const uint8_t *data,
@@ -55,12 +56,8 @@ static int make_sums(const struct ws_serve *s, struct sums *sums)
 		return -1;
 	for (unsigned r = 0; r < s->opts.tp; r++)
 		for (size_t i = 0; i < count_names(s); i++) {
-			const struct ws_param *p =
-				s->model ? ws_layout_param(s->model->layout, i) : NULL;
-			const struct ws_serve_weight *w = p ? NULL : &s->weights.items[i];
-			if (w)
-				add_sum(sums, w->name, r, w->data, w->bytes, &d);
-			else if (!p->tied_to)
+			const struct ws_param *p = ws_layout_param(s->model->layout, i);
+			if (!p->tied_to)
 				add_sum(sums, p->name, r, ws_serve_model_at(s->model, i, r),
 				        ws_serve_model_bytes(s->model, i, r), &d);
 		}
@@ -167,6 +164,8 @@ void ws_serve_route_vllm_checker(struct ws_serve_call *c)
 		                           "action='compare' requires a 'baseline' object");
 	else if (c->serve->opts.keep != WS_KEEP_MEMORY)
 		ws_serve_vllm_fail(c, "wsync-endpoint does not keep its weights");
+	else if (!c->serve->model)
+		ws_serve_vllm_fail(c, "wsync-endpoint has no --model");
 	else if (ws_serve_vllm_enter(c, false)) {
 		if (i == 1)
 			reset(c);
