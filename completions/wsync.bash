@@ -2,9 +2,13 @@
 # Completion of wsync's programs for bash; bash-completion finds this file by each program's name.
 # Commands, options and choices come from the program itself: PROGRAM --dump-options (cmd/common/opt.h).
 
-_wsync_reply() { # WORDS CUR
-	mapfile -t COMPREPLY < <(compgen -W "$1" -- "$2")
-	declare -F __ltrim_colon_completions >/dev/null && __ltrim_colon_completions "$2"
+# Names come from files of strangers: never compgen -W, which runs the $(commands) in them.
+_wsync_reply() { # CUR; the words are lines on standard input
+	local word
+	while IFS= read -r word; do
+		[[ -n $word && $word == "$1"* ]] && printf -v word %q "$word" && COMPREPLY+=("$word")
+	done
+	declare -F __ltrim_colon_completions >/dev/null && __ltrim_colon_completions "$1"
 	return 0
 }
 
@@ -15,8 +19,8 @@ _wsync_files() { # CUR
 
 # Endpoints of the registry: reads one file, sends no request.
 _wsync_urls() {
-	_wsync_reply "$(wsync-register list --json 2>/dev/null |
-		sed -n 's/.*"type":"endpoint","url":"\([^"]*\)".*/\1/p')" "$1"
+	_wsync_reply "$1" < <(wsync-register list --json 2>/dev/null |
+		sed -n 's/.*"type":"endpoint","url":"\([^"]*\)".*/\1/p')
 }
 
 # Names of the tensors of the sources on the line: reads headers only.
@@ -29,16 +33,15 @@ _wsync_tensors() {
 		esac
 	done
 	[ ${#sources[@]} -gt 0 ] || return 0
-	_wsync_reply "$(timeout 2 wsync-list-weights "${sources[@]}" --format names 2>/dev/null)" "$1"
+	_wsync_reply "$1" < <(timeout 2 wsync-list-weights "${sources[@]}" --format names 2>/dev/null)
 }
 
 _wsync_sources() {
 	if [[ $1 == synthetic* ]]; then
-		_wsync_reply "synthetic:qwen3-0.6b synthetic:qwen3-8b synthetic:qwen3-30b-a3b
-			synthetic:qwen3-235b-a22b synthetic:deepseek-v3 synthetic:llama-3.1-8b
-			synthetic:glm-4.5-air synthetic:gpt-oss-20b" "$1"
+		_wsync_reply "$1" < <(printf 'synthetic:%s\n' qwen3-0.6b qwen3-8b qwen3-30b-a3b \
+			qwen3-235b-a22b deepseek-v3 llama-3.1-8b glm-4.5-air gpt-oss-20b)
 	elif [[ $1 == cuda-ipc:* ]]; then
-		_wsync_reply "$(compgen -G "${1#*:}*.json" | sed 's/^/cuda-ipc:/')" "$1"
+		_wsync_reply "$1" < <(compgen -G "${1#*:}*.json" | sed 's/^/cuda-ipc:/')
 	else
 		compopt -o filenames 2>/dev/null
 		mapfile -t COMPREPLY < <(compgen -d -- "$1"; compgen -G "$1*.safetensors"; compgen -G "$1*.json"
@@ -70,7 +73,7 @@ _wsync() {
 	while IFS=$'\t' read -r name letter argument kind choices _; do
 		[[ $prev == "--$name" || $prev == "-$letter" ]] && [[ $kind != command ]] || continue
 		if [[ $choices != - ]]; then
-			_wsync_reply "${choices//|/ }" "$cur"
+			_wsync_reply "$cur" <<<"${choices//|/$'\n'}"
 		elif [[ $argument == GLOB ]]; then
 			_wsync_tensors "$cur"
 		elif [[ $argument != - ]]; then
@@ -81,7 +84,7 @@ _wsync() {
 		return 0
 	done <<<"$table"
 	if [[ $cur == -* ]]; then
-		_wsync_reply "$(awk -F '\t' '$4 != "command" { print "--" $1 }' <<<"$table")" "$cur"
+		_wsync_reply "$cur" < <(awk -F '\t' '$4 != "command" { print "--" $1 }' <<<"$table")
 		return 0
 	fi
 	case ${1##*/} in wsync-push | wsync-list-weights) command=SOURCE ;; esac
@@ -91,7 +94,7 @@ _wsync() {
 	if [ -n "$command" ]; then
 		_wsync_by_argument "$command" "$cur"
 	else
-		_wsync_reply "$(awk -F '\t' '$4 == "command" { print $1 }' <<<"$table")" "$cur"
+		_wsync_reply "$cur" < <(awk -F '\t' '$4 == "command" { print $1 }' <<<"$table")
 	fi
 }
 

@@ -72,6 +72,17 @@ needs_bash() { needs /usr/share/bash-completion/bash_completion; }
 	[ "$(complete_bash "wsync-list-weights --include mod")" = "" ]
 }
 
+@test "bash: a name with a command in it is quoted, and never run" {
+	needs_bash
+	safetensors a.safetensors 'x$(touch ran)`touch ran`;touch ran:F32:2'
+	[ "$(complete_bash "wsync-list-weights a.safetensors --include x")" = \
+		'x\$\(touch\ ran\)\`touch\ ran\`\;touch\ ran' ]
+	touch 'b$(touch ran).json'
+	# Readline replaces only what follows the colon.
+	[ "$(complete_bash "wsync-list-weights cuda-ipc:b")" = 'b\$\(touch\ ran\).json' ]
+	[ ! -e ran ]
+}
+
 @test "bash: checkpoints, directories and synthetic models are sources" {
 	needs_bash
 	mkdir ckpt && touch b.safetensors notes.txt
