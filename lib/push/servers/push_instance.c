@@ -5,8 +5,10 @@
  * with success. So does one of several servers behind a load balancer. All endpoints are asked at
  * once which start of which server they are (identity.h): when they are detected, without a group
  * also before the last bucket, and as the last request of the push, when they answer prompts again.
- * Each is asked TIMES times at once, over several connections: a load balancer that takes turns
- * shows two servers. */
+ * Each is asked MANY times at once, over several connections: a load balancer shows two servers. One
+ * that chooses by chance between two is missed once in eight times before the pause, and without a
+ * group once in 128 times at the end. In a group, whose connections show a server that was replaced,
+ * one request is enough at the end. */
 #include "identity.h"
 #include "push_protocol.h"
 
@@ -17,7 +19,7 @@
 
 static const int64_t LATE_NS = WS_NS_PER_S;  /* after the deadline of the push */
 static const int64_t LEAST_NS = WS_NS_PER_S; /* for one answer */
-enum { TIMES = 2, PAUSE_MS = 50 };
+enum { MANY = 4, PAUSE_MS = 50 };
 
 /* Withdraws the success: the server that answers now does not have all that was sent. */
 static void take_back(struct ws_push *p, size_t i, const struct ws_err *why)
@@ -65,14 +67,14 @@ static bool is_heard(const struct push_endpoint *e)
 	return e->end == WS_END_SAME || e->end == WS_END_UNTOLD;
 }
 
-static int prepare(struct ws_push *p, struct ws_endpoint_call *calls, ws_deadline until,
-                   struct ws_err *err)
+static int prepare(struct ws_push *p, struct ws_endpoint_call *calls, size_t times,
+                   ws_deadline until, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		for (size_t k = 0; k < TIMES && p->to.infos[i].info_path &&
+		for (size_t k = 0; k < times && p->to.infos[i].info_path &&
 		                   !is_heard(&p->to.endpoints[i]);
 		     k++) {
-			struct ws_endpoint_call *call = &calls[i * TIMES + k];
+			struct ws_endpoint_call *call = &calls[i * times + k];
 			ws_endpoint_call_free(call);
 			*call = (struct ws_endpoint_call){ 0 };
 			if (ws_endpoint_prepare(call, p->to.endpoints[i].url, "GET",
@@ -84,21 +86,21 @@ static int prepare(struct ws_push *p, struct ws_endpoint_call *calls, ws_deadlin
 
 /* Asks the endpoints that were not heard yet. -1: *err names one that is another server, else one
  * that did not answer; or cancelled. */
-static int ask(struct ws_push *p, struct ws_endpoint_call *calls, ws_deadline until,
+static int ask(struct ws_push *p, struct ws_endpoint_call *calls, size_t times, ws_deadline until,
                struct ws_err *err)
 {
 	const size_t n = p->opts.n_endpoints;
 	int rc = 0;
-	if (prepare(p, calls, until, err) ||
-	    ws_endpoint_run(p->http, calls, n * TIMES, p->opts.cancel, err))
+	if (prepare(p, calls, times, until, err) ||
+	    ws_endpoint_run(p->http, calls, n * times, p->opts.cancel, err))
 		return -1;
 	for (size_t i = 0; i < n; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
 		if (!p->to.infos[i].info_path || is_heard(e))
 			continue;
-		for (size_t k = 0; k < TIMES && e->end != WS_END_OTHER; k++) {
+		for (size_t k = 0; k < times && e->end != WS_END_OTHER; k++) {
 			struct ws_err why = WS_ERR_INIT;
-			if (read_answer(p, i, &calls[i * TIMES + k], &why) == 0)
+			if (read_answer(p, i, &calls[i * times + k], &why) == 0)
 				continue;
 			if (e->end != WS_END_OTHER)
 				e->end = WS_END_UNANSWERED;
@@ -121,10 +123,10 @@ static bool any_is(const struct ws_push *p, enum ws_identity_end end)
 }
 
 /* Asks until all endpoints have answered, one is another server, or the deadline passes. */
-static int call_roll(struct ws_push *p, ws_deadline until, struct ws_err *err)
+static int call_roll(struct ws_push *p, size_t times, ws_deadline until, struct ws_err *err)
 {
 	const size_t n = p->opts.n_endpoints;
-	struct ws_endpoint_call *calls = calloc(n * TIMES + 1, sizeof *calls);
+	struct ws_endpoint_call *calls = calloc(n * times + 1, sizeof *calls);
 	int rc = calls ? -1 : ws_oom(err);
 	for (size_t i = 0; i < n; i++)
 		p->to.endpoints[i].end = WS_END_UNKNOWN;
@@ -133,14 +135,14 @@ static int call_roll(struct ws_push *p, ws_deadline until, struct ws_err *err)
 		const ws_deadline part = ws_deadline_part(until, 3);
 		const ws_deadline least = ws_deadline_in(LEAST_NS);
 		*err = (struct ws_err)WS_ERR_INIT;
-		rc = ask(p, calls, ws_deadline_min(until, part > least ? part : least), err);
+		rc = ask(p, calls, times, ws_deadline_min(until, part > least ? part : least), err);
 		if (!rc || err->code == WS_ECANCELLED || err->code == WS_ESYSTEM ||
 		    any_is(p, WS_END_OTHER) || ws_deadline_passed(until))
 			break;
 		struct pollfd wait = { .fd = ws_cancel_fd(p->opts.cancel), .events = POLLIN };
 		poll(&wait, 1, PAUSE_MS);
 	}
-	for (size_t i = 0; calls && i < n * TIMES; i++)
+	for (size_t i = 0; calls && i < n * times; i++)
 		ws_endpoint_call_free(&calls[i]);
 	free(calls);
 	return rc;
@@ -152,7 +154,7 @@ int push_roll_call(struct ws_push *p, struct ws_err *err)
 	struct ws_err why = WS_ERR_INIT;
 	if (!p->to.probed)
 		return 0;
-	if (call_roll(p, until, &why) == 0)
+	if (call_roll(p, MANY, until, &why) == 0)
 		return 0;
 	if (any_is(p, WS_END_OTHER)) {
 		ws_err_set(err, WS_EREACH, "%s: several servers answer at this address",
@@ -180,7 +182,7 @@ int push_check_instances(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
 	struct ws_err why = WS_ERR_INIT;
-	if (call_roll(p, until, &why) == 0)
+	if (call_roll(p, MANY, until, &why) == 0)
 		return 0;
 	take_back_others(p, &why);
 	*err = why;
@@ -194,7 +196,7 @@ static int find_leaver(struct ws_push *p, ws_deadline until, struct ws_err *err)
 	ws_err_set(err, WS_EREACH, "a server left group %s before the end of the push",
 	           ws_group_name(p->link.group));
 	ws_err_hint(err, "it was restarted or failed, and its new weights are lost: push again");
-	if (call_roll(p, until, &which) && any_is(p, WS_END_OTHER)) {
+	if (call_roll(p, MANY, until, &which) && any_is(p, WS_END_OTHER)) {
 		take_back_others(p, &which);
 		*err = which;
 		return -1;
@@ -213,7 +215,8 @@ int push_check_end(struct ws_push *p, struct ws_err *err)
 	if (!p->to.known || p->opts.dry_run)
 		return 0;
 	const bool left = p->link.group && !ws_group_alive(p->link.group);
-	const int rc = left ? find_leaver(p, until, &why) : call_roll(p, until, &why);
+	const int rc = left ? find_leaver(p, until, &why) :
+	                      call_roll(p, p->link.group ? 1 : MANY, until, &why);
 	if (!rc || why.code == WS_ECANCELLED)
 		return 0;
 	take_back_others(p, &why);
