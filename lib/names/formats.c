@@ -106,13 +106,16 @@ static enum ws_keeps by_method(bool vllm, const char *method, const struct ws_qu
 	                                      keeps;
 }
 
-/* A method that the server was started with, on a checkpoint in 16 bits. */
+/* A method that the server was started with, on a checkpoint in 16 bits by its config. vLLM's other
+ * methods of FP8 need a checkpoint in FP8, so the config that was read is not the server's. */
 static enum ws_keeps made_of_dense(const struct ws_format_server *s)
 {
 	const enum ws_keeps keeps = by_method(s->vllm, s->quantization, NULL);
-	if (keeps != WS_KEEPS_FP8 && keeps != WS_KEEPS_MXFP8 && keeps != WS_KEEPS_FP8_SCALES)
-		return keeps;
-	return s->vllm ? WS_KEEPS_ONLINE : WS_KEEPS_ONCE;
+	if (s->vllm)
+		return strcmp(s->quantization, "fp8") == 0 ? WS_KEEPS_ONLINE : keeps;
+	return keeps == WS_KEEPS_FP8 || keeps == WS_KEEPS_MXFP8 || keeps == WS_KEEPS_FP8_SCALES ?
+	               WS_KEEPS_ONCE :
+	               keeps;
 }
 
 enum ws_keeps ws_format_kept(const struct ws_format_server *s)
@@ -151,7 +154,34 @@ const char *ws_format_in_name(const char *name)
 
 /* ---- what is sent ---------------------------------------------------------------------------- */
 
-enum ws_sends ws_format_of_tensor(const char *name, enum ws_dtype dtype)
+/* Masks, positions and tables of numbers, which are no codes of weights. */
+static bool is_index(const char *name)
+{
+	static const char *const ends[] = { ".bias", "mask", "_ids", "_idx", "2eid", "_perm",
+		                            "_shape", "_scale", "_scales", "_scale_inv", "zeros",
+		                            "zero_point" };
+	for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+		if (ws_ends_with(name, ends[i]))
+			return true;
+	return false;
+}
+
+static bool is_number(enum ws_dtype dtype)
+{
+	return dtype == WS_DTYPE_BF16 || dtype == WS_DTYPE_F16 || dtype == WS_DTYPE_F32 ||
+	       dtype == WS_DTYPE_F64;
+}
+
+/* Codes that no other rule knows: W_q of HQQ, codes of AQLM, a weight of int64. */
+static bool has_codes(const char *name, enum ws_dtype dtype, unsigned n_dims)
+{
+	if (is_number(dtype) || is_index(name))
+		return false;
+	const bool wide = dtype == WS_DTYPE_I64 || dtype == WS_DTYPE_BOOL;
+	return ws_ends_with(name, ".weight") || (n_dims > 1 && !wide);
+}
+
+enum ws_sends ws_format_of_tensor(const char *name, enum ws_dtype dtype, unsigned n_dims)
 {
 	if (strstr(name, ".quant_state.bitsandbytes__"))
 		return WS_SENDS_BNB;
@@ -164,8 +194,9 @@ enum ws_sends ws_format_of_tensor(const char *name, enum ws_dtype dtype)
 		return WS_SENDS_INTEGERS;
 	if (ws_ends_with(name, "_scale_inv"))
 		return dtype == WS_DTYPE_U8 ? WS_SENDS_MXFP8 : WS_SENDS_FP8_BLOCKS;
-	const bool codes = dtype == WS_DTYPE_F8_E4M3 && !ws_ends_with(name, "_scale");
-	return codes ? WS_SENDS_FP8_SCALES : WS_SENDS_OTHER;
+	if (dtype == WS_DTYPE_F8_E4M3)
+		return ws_ends_with(name, "_scale") ? WS_SENDS_OTHER : WS_SENDS_FP8_SCALES;
+	return has_codes(name, dtype, n_dims) ? WS_SENDS_CODES : WS_SENDS_OTHER;
 }
 
 /* Whatever a checkpoint calls the matrices of its experts: experts.0.w1, mixer.experts.weight, or
@@ -185,21 +216,30 @@ bool ws_format_is_expert(const char *name, unsigned n_dims)
 	return word || (n_dims == 3 && strstr(name, "experts"));
 }
 
+bool ws_format_is_whole(const char *module)
+{
+	/* last parts of a name, and parts of those */
+	static const char *const leaves[] = { "lm_head", "output", "score", "wte", "wpe", "gate",
+		                              "moe_gate", "shared_expert_gate", "router", "wg" };
+	static const char *const parts[] = { "embed", "conv", "norm", ".router.", "rel_pos" };
+	const char *dot = strrchr(module, '.'), *leaf = dot ? dot + 1 : module;
+	for (size_t i = 0; i < sizeof leaves / sizeof leaves[0]; i++)
+		if (strcmp(leaf, leaves[i]) == 0)
+			return true;
+	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+		if (strstr(parts[i][0] == '.' ? module : leaf, parts[i]))
+			return true;
+	return false;
+}
+
 bool ws_format_is_matrix(const char *name, unsigned n_dims, char *module, size_t n)
 {
-	static const char *const leaves[] = { "_proj", "_proj_with_mqa", ".in_proj_qkv",
-		                              ".in_proj_z", ".w1", ".w2", ".w3", ".qkv" };
 	const bool has_leaf = n_dims == 2 && ws_ends_with(name, ".weight");
 	if (snprintf(module, n, "%s", name) >= (int)n)
 		return false;
 	if (has_leaf)
 		module[strlen(name) - strlen(".weight")] = 0;
-	if (ws_format_is_expert(name, n_dims))
-		return true;
-	for (size_t i = 0; has_leaf && i < sizeof leaves / sizeof leaves[0]; i++)
-		if (ws_ends_with(module, leaves[i]))
-			return true;
-	return false;
+	return ws_format_is_expert(name, n_dims) || (has_leaf && !ws_format_is_whole(module));
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -235,7 +275,8 @@ static const struct {
 		"name its checkpoint's config.json with {config}" },
 	[WS_KEEPS_NEW] = { "unknown", { 0, 0 }, { ANY, ANY }, 0,
 		"names a quantization that is not known here", in_16 },
-	[WS_KEEPS_DENSE] = { "16-bit", { BIT(DENSE), BIT(DENSE) }, { 0, 0 }, 0, as_numbers,
+	[WS_KEEPS_DENSE] = { "16-bit", { BIT(DENSE), BIT(DENSE) }, { BIT(CODES), BIT(CODES) }, 0,
+		as_numbers,
 		"{unpack} sends 16 bits; or start it from a checkpoint of this format" },
 	[WS_KEEPS_ONLINE] = { "online", { BIT(DENSE), BIT(DENSE) }, { 0, 0 }, 0,
 		"quantizes the 16-bit weights that it receives, with scales of its own: it would "
@@ -325,7 +366,8 @@ const char *ws_keeps_word(enum ws_keeps keeps)
 const char *ws_sends_word(enum ws_sends sends)
 {
 	static const char *const words[] = { "other", "16-bit", "fp8-blocks", "fp8-scales", "mxfp8",
-		                             "nvfp4", "mxfp4",  "integers",   "bitsandbytes" };
+		                             "nvfp4", "mxfp4",  "integers",   "bitsandbytes",
+		                             "codes" };
 	return words[sends];
 }
 

@@ -9,6 +9,7 @@
 
 #include "wsync/tool/str.h"
 #include "wsync/tool/config.h"
+#include "wsync/tool/formats.h"
 
 #include <string.h>
 
@@ -32,17 +33,6 @@ bool ws_select_is_known(const char *module)
 	return false;
 }
 
-/* In SGLang the head and embeddings are not linear layers, and routers have no quantization. */
-static bool is_never(const char *module)
-{
-	static const char *const leaves[] = { "embed_tokens", "lm_head", ".mlp.gate",
-		                              ".shared_expert_gate" };
-	for (size_t i = 0; i < sizeof leaves / sizeof *leaves; i++)
-		if (ws_ends_with(module, leaves[i]))
-			return true;
-	return false;
-}
-
 bool ws_select_is_skipped(const struct ws_transform_opts *o, const char *module)
 {
 	const struct ws_quant skip = { .method = "", .skip = o->skip, .n_skip = o->n_skip };
@@ -62,7 +52,7 @@ bool ws_select_fp8(const struct ws_transform_opts *o, const char *name, unsigned
 		return false;
 	memcpy(module, name, n + 1);
 	module[n - strlen(leaf)] = 0;
-	if (is_never(module) || ws_select_is_skipped(o, module))
+	if (ws_format_is_whole(module) || ws_select_is_skipped(o, module))
 		return false;
 	return o->quant && o->quant->n_skip ? !ws_quant_skips(o->quant, module) :
 	                                      ws_select_is_known(module);

@@ -80,15 +80,15 @@ TEST(a_server_is_known_by_what_it_tells_and_by_its_config)
 
 /* Rows and columns in the order of the enums. R right, A assumed, u unknown, - refused. */
 static const char *const expected[2][WS_N_KEEPS] = {
-	{ /* o16 blocks scales mx8 nv4 mx4 int bnb */
-	  "RAuuuuuuu", "Ruuuuuuuu", "RR-------", "RR-------", "R--------", "RuAA-----",
-	  "R-R------", "R--u-----", "R---u----", "R----u---", "R-----u--", "R------u-",
-	  "R------u-", "R--u-u-u-", "R------u-", "R-------u", "R--------", "R--------",
-	  "R-uu--u--", "R-uuuuuuu", "Ruuuuuuuu", "Ruuuuuuuu", "Ruuuuuuuu" },
-	{ "RAuuuuuuu", "Ruuuuuuuu", "RR-------", "RR-------", "R--------", "RuAA-----",
-	  "R-R------", "R--R-----", "R---u----", "R----R---", "R-----u--", "R------u-",
-	  "R------u-", "R--u-u-u-", "R------u-", "R-------u", "R--------", "R--------",
-	  "R-uu--u--", "R-uuuuuuu", "Ruuuuuuuu", "Ruuuuuuuu", "Ruuuuuuuu" },
+	{ /* o16 blocks scales mx8 nv4 mx4 int bnb codes */
+	  "RAuuuuuuuu", "Ruuuuuuuuu", "RR-------u", "RR--------", "R---------", "RuAA------",
+	  "R-R-------", "R--u------", "R---u-----", "R----u----", "R-----u---", "R------u--",
+	  "R------u--", "R--u-u-u--", "R------u--", "R-------u-", "R---------", "R---------",
+	  "R-uu--u---", "R-uuuuuuuu", "Ruuuuuuuuu", "Ruuuuuuuuu", "Ruuuuuuuuu" },
+	{ "RAuuuuuuuu", "Ruuuuuuuuu", "RR-------u", "RR--------", "R---------", "RuAA------",
+	  "R-R-------", "R--R------", "R---u-----", "R----R----", "R-----u---", "R------u--",
+	  "R------u--", "R--u-u-u--", "R------u--", "R-------u-", "R---------", "R---------",
+	  "R-uu--u---", "R-uuuuuuuu", "Ruuuuuuuuu", "Ruuuuuuuuu", "Ruuuuuuuuu" },
 };
 
 TEST(only_the_pairs_of_the_table_are_right)
@@ -154,22 +154,37 @@ TEST(tensors_show_their_format)
 		const char *name;
 		enum ws_dtype dtype;
 		enum ws_sends sends;
+		unsigned n_dims;
 	} cases[] = {
-		{ "m.o_proj.weight", WS_DTYPE_BF16, WS_SENDS_OTHER },
-		{ "m.o_proj.weight", WS_DTYPE_F8_E4M3, WS_SENDS_FP8_SCALES },
-		{ "m.o_proj.weight_scale_inv", WS_DTYPE_F32, WS_SENDS_FP8_BLOCKS },
-		{ "m.o_proj.weight_scale_inv", WS_DTYPE_U8, WS_SENDS_MXFP8 },
-		{ "m.o_proj.weight_scale_2", WS_DTYPE_F32, WS_SENDS_NVFP4 },
-		{ "m.o_proj.weight_scale", WS_DTYPE_F8_E4M3, WS_SENDS_OTHER },
-		{ "m.o_proj.qweight", WS_DTYPE_I32, WS_SENDS_INTEGERS },
-		{ "m.o_proj.weight_packed", WS_DTYPE_I32, WS_SENDS_INTEGERS },
-		{ "m.o_proj.weight", WS_DTYPE_I8, WS_SENDS_INTEGERS },
-		{ "m.experts.down_proj_blocks", WS_DTYPE_U8, WS_SENDS_MXFP4 },
-		{ "m.o_proj.weight.quant_state.bitsandbytes__nf4", WS_DTYPE_U8, WS_SENDS_BNB },
+		{ "m.o_proj.weight", WS_DTYPE_BF16, WS_SENDS_OTHER, 2 },
+		{ "m.o_proj.weight", WS_DTYPE_F64, WS_SENDS_OTHER, 2 },
+		{ "m.o_proj.weight", WS_DTYPE_I64, WS_SENDS_CODES, 2 },
+		{ "m.norm.weight", WS_DTYPE_BOOL, WS_SENDS_CODES, 1 },
+		{ "m.o_proj.weight", WS_DTYPE_F8_E5M2, WS_SENDS_CODES, 2 },
+		{ "m.o_proj.W_q", WS_DTYPE_U8, WS_SENDS_CODES, 2 },
+		{ "m.o_proj.codes", WS_DTYPE_I16, WS_SENDS_CODES, 3 },
+		{ "m.mlp.experts.w13", WS_DTYPE_U8, WS_SENDS_CODES, 3 },
+		{ "m.position_ids", WS_DTYPE_I64, WS_SENDS_OTHER, 2 },
+		{ "m.position_ids", WS_DTYPE_I32, WS_SENDS_OTHER, 2 },
+		{ "h.0.attn.bias", WS_DTYPE_U8, WS_SENDS_OTHER, 4 },
+		{ "m.table", WS_DTYPE_I64, WS_SENDS_OTHER, 2 },
+		{ "m.g_idx", WS_DTYPE_I32, WS_SENDS_OTHER, 1 },
+		{ "m.down_proj_scales", WS_DTYPE_U8, WS_SENDS_OTHER, 3 },
+		{ "m.o_proj.weight", WS_DTYPE_F8_E4M3, WS_SENDS_FP8_SCALES, 2 },
+		{ "m.o_proj.weight_scale_inv", WS_DTYPE_F32, WS_SENDS_FP8_BLOCKS, 2 },
+		{ "m.o_proj.weight_scale_inv", WS_DTYPE_U8, WS_SENDS_MXFP8, 2 },
+		{ "m.o_proj.weight_scale_2", WS_DTYPE_F32, WS_SENDS_NVFP4, 2 },
+		{ "m.o_proj.weight_scale", WS_DTYPE_F8_E4M3, WS_SENDS_OTHER, 2 },
+		{ "m.o_proj.qweight", WS_DTYPE_I32, WS_SENDS_INTEGERS, 2 },
+		{ "m.o_proj.weight_packed", WS_DTYPE_I32, WS_SENDS_INTEGERS, 2 },
+		{ "m.o_proj.weight", WS_DTYPE_I8, WS_SENDS_INTEGERS, 2 },
+		{ "m.experts.down_proj_blocks", WS_DTYPE_U8, WS_SENDS_MXFP4, 2 },
+		{ "m.o_proj.weight.quant_state.bitsandbytes__nf4", WS_DTYPE_U8, WS_SENDS_BNB, 2 },
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-		assert_int_equal(ws_format_of_tensor(cases[i].name, cases[i].dtype),
-		                 cases[i].sends);
+		if (ws_format_of_tensor(cases[i].name, cases[i].dtype,
+		                        cases[i].n_dims) != cases[i].sends)
+			fail_msg("%s", cases[i].name);
 }
 
 TEST(matrices_are_those_that_servers_quantize)
@@ -191,6 +206,14 @@ TEST(matrices_are_those_that_servers_quantize)
 		{ "model.layers.0.block_sparse_moe.gate.weight", 2, false },
 		{ "model.layers.0.mlp.experts.0.up_proj.weight_scale_inv", 2, false },
 		{ "model.embed_tokens.weight", 2, false },
+		{ "transformer.wte.weight", 2, false },
+		{ "model.layers.0.feed_forward.router.weight", 2, false },
+		{ "model.layers.0.mlp.moe_gate.weight", 2, false },
+		{ "transformer.blocks.0.ffn.router.layer.weight", 2, false },
+		{ "transformer.h.0.self_attention.query_key_value.weight", 2, true },
+		{ "transformer.h.0.attn.c_attn.weight", 2, true },
+		{ "transformer.blocks.0.norm_attn_norm.attn.Wqkv.weight", 2, true },
+		{ "model.layers.0.mlp.fc1.weight", 2, true },
 		{ "model.layers.0.linear_attn.conv1d.weight", 3, false },
 		{ "model.layers.0.input_layernorm.weight", 1, false },
 	};

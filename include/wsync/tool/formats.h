@@ -43,7 +43,7 @@ enum ws_keeps {
 };
 
 enum ws_sends {
-	WS_SENDS_OTHER,      /* no matrix that servers quantize: norms, embeddings */
+	WS_SENDS_OTHER,      /* no matrix that servers quantize: norms, embeddings, routers */
 	WS_SENDS_DENSE,
 	WS_SENDS_FP8_BLOCKS,
 	WS_SENDS_FP8_SCALES,
@@ -52,6 +52,7 @@ enum ws_sends {
 	WS_SENDS_MXFP4,
 	WS_SENDS_INTEGERS,   /* packed: X.qweight, X.weight_packed; or I8 */
 	WS_SENDS_BNB,
+	WS_SENDS_CODES,      /* a matrix of another type, of no known format */
 	WS_N_SENDS
 };
 
@@ -86,8 +87,11 @@ enum ws_keeps ws_format_copy(const struct ws_format_model *m, const char *name, 
 const char *ws_format_in_name(const char *name);
 
 /* What a tensor tells of the format of its source. OTHER: nothing. */
-enum ws_sends ws_format_of_tensor(const char *name, enum ws_dtype dtype);
-/* Is it a matrix that servers in FP8 quantize, unless their list excludes its module? Sets module,
+enum ws_sends ws_format_of_tensor(const char *name, enum ws_dtype dtype, unsigned n_dims);
+/* Is it a module that no server quantizes, whatever its list says: an embedding, a head, a router
+ * ("model.layers.0.mlp.gate")? In servers they are no linear layers, or built without a method. */
+bool ws_format_is_whole(const char *module);
+/* Is it a matrix that a server may quantize, unless its list excludes its module? Sets module,
  * of n bytes. Experts of a layer in one tensor are one too. */
 bool ws_format_is_expert(const char *name, unsigned n_dims);
 bool ws_format_is_matrix(const char *name, unsigned n_dims, char *module, size_t n);

@@ -70,6 +70,15 @@ static bool is_matrix(const struct ws_plan_tensor *t, char *module)
 	return ws_format_is_matrix(t->name, t->n_dims, module, MODULE);
 }
 
+/* What says more of the source's format. */
+static int rank_of(enum ws_sends format)
+{
+	return format <= WS_SENDS_DENSE       ? 0 :
+	       format == WS_SENDS_CODES       ? 1 :
+	       format == WS_SENDS_FP8_SCALES  ? 2 :
+	                                        3;
+}
+
 /* The format of quantized tensors; else DENSE if a matrix is sent that the server may quantize. q:
  * of the server; NULL: not known. */
 static struct sent find_sent(const struct ws_plan *plan, const struct ws_quant *q)
@@ -78,10 +87,9 @@ static struct sent find_sent(const struct ws_plan *plan, const struct ws_quant *
 	char module[MODULE];
 	for (size_t i = 0; i < plan->n_tensors; i++) {
 		const struct ws_plan_tensor *t = &plan->tensors[i];
-		const enum ws_sends format = ws_format_of_tensor(t->name, t->dtype);
+		const enum ws_sends format = ws_format_of_tensor(t->name, t->dtype, t->n_dims);
 		/* Scales say more than the codes that they belong to. */
-		if (format != WS_SENDS_OTHER && (found.format <= WS_SENDS_DENSE ||
-		                                 found.format == WS_SENDS_FP8_SCALES))
+		if (rank_of(format) > rank_of(found.format))
 			found = (struct sent){ format, t->name };
 		else if (found.format == WS_SENDS_OTHER && is_dense(t->dtype) &&
 		         is_matrix(t, module) && !(q && ws_quant_skips(q, module)))
@@ -234,8 +242,7 @@ static bool was_left(const struct ws_push *p, const struct ws_plan_tensor *t, co
 {
 	const struct ws_transform_opts *o = p->opts.transform;
 	return is_dense(t->dtype) && o && o->quantize != WS_QUANTIZE_NONE &&
-	       !ws_select_is_skipped(o, module) &&
-	       (ws_format_is_expert(t->name, t->n_dims) || ws_select_is_known(module));
+	       !ws_select_is_skipped(o, module);
 }
 
 static int check_module(const struct ws_push *p, const struct server *s,
@@ -256,6 +263,12 @@ static int check_module(const struct ws_push *p, const struct server *s,
 		return refuse(s, t->name,
 		              "keeps this module in 16 bits, by its list of modules, and FP8 codes "
 		              "are sent", "push to it alone, with {quantize} fp8", false, err);
+	if (left && !skips && !ws_format_is_expert(t->name, t->n_dims) &&
+	    !ws_select_is_known(module))
+		return allows(p) ? 0 : refuse(s, t->name, "has no list of the modules that it "
+		                              "keeps in 16 bits, so it is not known whether this "
+		                              "is one",
+		                              "{skip_modules} says which are", true, err);
 	return left && !skips ?
 	               refuse(s, t->name, "keeps this module in FP8, and 16 bits are sent",
 	                      ws_format_is_expert(t->name, t->n_dims) ? own_tensors :
