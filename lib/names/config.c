@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Real files have less than 200 keys and 1000 elements. Larger files are refused, because look-ups
  * walk all keys. */
@@ -21,6 +22,7 @@ enum { MAX_FILE_BYTES = 16 << 20, MAX_KEYS = 4096, MAX_ELEMENTS = 65536 };
 struct ws_config {
 	struct ws_json *root;
 	const struct ws_json *text; /* text_config; NULL: not nested */
+	struct ws_json *beside;     /* hf_quant_config.json; NULL */
 	char *path;
 	struct ws_quant quant;
 	const char **skip;          /* quant.skip */
@@ -100,18 +102,20 @@ static void read_numbers(struct ws_config *c, const struct ws_json *q)
 	c->quant.algo = ws_json_get_string(q, "quant_algo", ws_json_get_string(q, "format", ""));
 }
 
-static int read_quant(struct ws_config *c, struct ws_err *err)
+/* q: the object that says how the weights are quantized, or NULL. */
+static int read_quant(struct ws_config *c, const struct ws_json *q, struct ws_err *err)
 {
-	/* The key of the list in GPTQ's quantizers, in Hugging Face's checkpoints and in
-	 * compressed-tensors, in the order of the servers. */
-	static const char *const skips[] = { "ignored_layers", "modules_to_not_convert", "ignore" };
-	const struct ws_json *q = find(c, "quantization_config"), *list = NULL;
+	/* The key of the list in GPTQ's quantizers, in Hugging Face's checkpoints, in
+	 * compressed-tensors and in ModelOpt, in the order of the servers. */
+	static const char *const skips[] = { "ignored_layers", "modules_to_not_convert", "ignore",
+		                             "exclude_modules" };
+	const struct ws_json *list = NULL;
 	c->quant.method = c->quant.scale_fmt = c->quant.activation = c->quant.algo = "";
 	if (!q)
 		return 0;
 	if (ws_json_type(q) != WS_JSON_OBJECT)
-		return ws_err_set(err, WS_EINPUT, "%s: \"quantization_config\" is no object",
-		                  c->path);
+		return ws_err_set(err, WS_EINPUT, "%s: \"%s\" is no object", c->path,
+		                  ws_json_key(q));
 	if (check_level(c, q, err))
 		return -1;
 	/* A method without its name is no reason to think of 16 bits. */
@@ -130,6 +134,13 @@ static int read_quant(struct ws_config *c, struct ws_err *err)
 			return read_skip(c, list, skips[i], err);
 		}
 	return 0;
+}
+
+/* Older checkpoints of compressed-tensors have the second key. */
+static const struct ws_json *quant_of(const struct ws_config *c)
+{
+	const struct ws_json *q = find(c, "quantization_config");
+	return q ? q : find(c, "compression_config");
 }
 
 int ws_config_parse(const char *text, size_t n, const char *what, struct ws_config **out,
@@ -155,13 +166,62 @@ int ws_config_parse(const char *text, size_t n, const char *what, struct ws_conf
 		ws_err_set(err, WS_EINPUT, "%s: \"text_config\" is no object", what);
 		goto fail;
 	}
-	if (check_level(c, c->root, err) || check_level(c, c->text, err) || read_quant(c, err))
+	if (check_level(c, c->root, err) || check_level(c, c->text, err) ||
+	    read_quant(c, quant_of(c), err))
 		goto fail;
 	*out = c;
 	return 0;
 fail:
 	ws_config_free(c);
 	return -1;
+}
+
+/* The path of that file beside the config.json; NULL: out of memory. */
+static char *path_beside(const struct ws_config *c, const char *file)
+{
+	char *path;
+	const char *slash = strrchr(c->path, '/');
+	const int n = slash ? (int)(slash + 1 - c->path) : 0;
+	return asprintf(&path, "%.*s%s", n, c->path, file) < 0 ? NULL : path;
+}
+
+/* ModelOpt writes {"quantization": {"quant_algo", "exclude_modules", ...}} into a file of its own;
+ * SGLang and vLLM read it where config.json has no quantization. */
+static int read_modelopt(struct ws_config *c, const char *path, struct ws_err *err)
+{
+	struct ws_buf text;
+	ws_buf_init(&text, MAX_FILE_BYTES);
+	if (ws_file_read(path, &text, err) == 0)
+		c->beside = ws_json_parse(ws_buf_str(&text), text.len, path, err);
+	ws_buf_free(&text);
+	if (!c->beside)
+		return -1;
+	const struct ws_json *q = member(c->beside, "quantization");
+	if (!q)
+		return ws_err_set(err, WS_EINPUT, "%s: it has no \"quantization\"", path);
+	/* null: of the KV cache alone */
+	return member(q, "quant_algo") || ws_json_type(q) != WS_JSON_OBJECT ?
+	               read_quant(c, q, err) :
+	               0;
+}
+
+/* Files beside a config.json that say that its weights are quantized. */
+static int read_beside(struct ws_config *c, struct ws_err *err)
+{
+	char *modelopt = path_beside(c, "hf_quant_config.json"),
+	     *ascend = path_beside(c, "quant_model_description.json");
+	int rc = 0;
+	if (!modelopt || !ascend)
+		rc = ws_oom(err);
+	else if (quant_of(c))
+		rc = 0;
+	else if (access(modelopt, F_OK) == 0)
+		rc = read_modelopt(c, modelopt, err);
+	else if (access(ascend, F_OK) == 0)
+		c->quant.method = "modelslim";
+	free(modelopt);
+	free(ascend);
+	return rc;
 }
 
 int ws_config_open(const char *path, struct ws_config **out, struct ws_err *err)
@@ -182,6 +242,11 @@ int ws_config_open(const char *path, struct ws_config **out, struct ws_err *err)
 	}
 	if (ws_file_read(path, &text, err) == 0)
 		rc = ws_config_parse(ws_buf_str(&text), text.len, path, out, err);
+	if (rc == 0 && read_beside(*out, err)) {
+		ws_config_free(*out);
+		*out = NULL;
+		rc = -1;
+	}
 out:
 	ws_buf_free(&text);
 	free(inside);
@@ -193,6 +258,7 @@ void ws_config_free(struct ws_config *c)
 	if (!c)
 		return;
 	ws_json_free(c->root);
+	ws_json_free(c->beside);
 	free(c->skip);
 	free(c->path);
 	free(c);

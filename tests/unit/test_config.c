@@ -290,6 +290,41 @@ static void requantizes(const char *text, const struct ws_quant *q, const char *
 	ws_buf_free(&out);
 }
 
+/* Opens config.json with `text`, and beside it the file with that content. */
+static struct ws_config *open_beside(const char *text, const char *file, const char *content)
+{
+	struct ws_config *c = NULL;
+	put_text("config.json", text);
+	put_text(file, content);
+	assert_int_equal(ws_config_open("config.json", &c, NULL), 0);
+	unlink(file);
+	return c;
+}
+
+SCRATCH_TEST(a_quantization_is_read_where_servers_read_it)
+{
+	static const char modelopt[] = "hf_quant_config.json";
+	static const struct {
+		const char *text, *file, *content, *method, *algo;
+	} cases[] = {
+		{ "{}", modelopt, "{\"quantization\":{\"quant_algo\":\"NVFP4\","
+		                  "\"exclude_modules\":[\"lm_head\"]}}", "modelopt", "NVFP4" },
+		{ "{}", modelopt, "{\"quantization\":{\"quant_algo\":null}}", "", "" },
+		{ "{\"quantization_config\":{\"quant_method\":\"fp8\"}}", modelopt,
+		  "{\"quantization\":{\"quant_algo\":\"NVFP4\"}}", "fp8", "" },
+		{ "{\"compression_config\":{\"quant_method\":\"compressed-tensors\"}}", "x", "",
+		  "compressed-tensors", "" },
+		{ "{}", "quant_model_description.json", "{}", "modelslim", "" },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct ws_config *c = open_beside(cases[i].text, cases[i].file, cases[i].content);
+		assert_string_equal(ws_config_quant(c)->method, cases[i].method);
+		assert_string_equal(ws_config_quant(c)->algo, cases[i].algo);
+		assert_int_equal(ws_config_quant(c)->n_skip, i == 0);
+		ws_config_free(c);
+	}
+}
+
 TEST(another_quantization_changes_nothing_else)
 {
 	static const char *const skip[] = { "lm_head" };
