@@ -209,8 +209,9 @@ struct ws_relation {
 struct ws_relation ws_relate(const struct ws_check *c, const char *name);
 size_t ws_find_shown(const struct ws_check *c, const char *name); /* WS_NONE: not listed */
 /* May the shares of this listed parameter be missing that are not in `shares`? By its own name, and
- * by those of the checkpoint tensors that it is made of. */
-bool ws_relate_may_lack(const struct ws_check *c, const char *name, unsigned shares);
+ * by those of the checkpoint tensors that it is made of, of n_experts experts. */
+bool ws_relate_may_lack(const struct ws_check *c, const char *name, unsigned shares,
+                        int64_t n_experts);
 /* The shares that are not in `shares`: "k_proj and v_proj". */
 struct ws_text ws_text_lacking(const struct ws_stacked *stack, bool of_experts, unsigned shares);
 

@@ -274,12 +274,22 @@ static void report_left(struct ws_check *c, enum ws_verdict verdict, const struc
 	             "what it has");
 }
 
+/* How many experts a stacked parameter has at least: by the config, and by its shape, which may be
+ * that of one rank. */
+static int64_t experts_of(const struct generic *g, const struct ws_weight *w)
+{
+	int64_t n = g->n_experts > 1 ? g->n_experts : 1;
+	if (w->n_dims > 1 && w->dims[0] > n)
+		n = w->dims[0];
+	return n < MAX_EXPERTS ? n : MAX_EXPERTS;
+}
+
 /* Does the choice of the caller explain what is missing? */
-static bool may_lack(const struct ws_check *c, const struct ws_weight *w, const struct cover *v)
+static bool may_lack(const struct generic *g, const struct ws_weight *w, const struct cover *v)
 {
 	const unsigned shares = v->shares | v->left_shares;
 	return (v->left && (!v->stack || shares == v->of)) ||
-	       ws_relate_may_lack(c, w->name, shares);
+	       ws_relate_may_lack(g->c, w->name, shares, experts_of(g, w));
 }
 
 /* Of experts 0 to n - 1: those that the source lacks, and that may be missing. */
@@ -303,18 +313,19 @@ static bool check_experts(const struct generic *g, const struct ws_weight *w, co
 {
 	if (!v->numbered)
 		return false;
-	const int64_t of_each = __builtin_popcount(v->of), least = v->last + 1;
-	const int64_t lacking = count_lacking(g->c, v, g->n_experts > least ? g->n_experts : least);
-	const int64_t all = g->n_experts > least && lacking ? g->n_experts : least;
+	const int64_t of_each = __builtin_popcount(v->of), has = experts_of(g, w);
+	const int64_t least = v->last + 1;
+	const int64_t lacking = count_lacking(g->c, v, has > least ? has : least);
+	const int64_t all = has > least && lacking ? has : least;
 	const int64_t n = all - lacking;
 	if ((int64_t)v->numbered != n * of_each)
 		report_shown(g->c, WS_NAME_PARTIAL, WS_ERROR, w, "lack experts",
 		    ws_textf("experts up to number %" PRId64 " are sent, and of their %" PRId64
 		             " tensors only %zu", v->last, n * of_each, v->numbered).s);
-	else if (all < g->n_experts)
+	else if (all < has)
 		report_shown(g->c, WS_NAME_PARTIAL, WS_ERROR, w, "lack experts",
-		    ws_textf("%" PRId64 " experts are sent, and config.json gives %" PRId64, n,
-		             g->n_experts).s);
+		    ws_textf("%" PRId64 " experts are sent, and %s %" PRId64, n,
+		             has == g->n_experts ? "config.json gives" : "the server has", has).s);
 	else if (v->left || lacking)
 		report_left(g->c, WS_NAME_PARTIAL, w);
 	else
@@ -363,7 +374,7 @@ static void check_shown(const struct generic *g, const struct ws_weight *w, cons
 	if (is_torn(c, w, v))
 		return;
 	if (v->n == 0) {
-		if (may_lack(c, w, v))
+		if (may_lack(g, w, v))
 			report_left(c, WS_NAME_MISSING, w);
 		else if (!is_of_unsent_layer(g, w))
 			report_shown(c, WS_NAME_MISSING, WS_ERROR, w,
@@ -374,7 +385,7 @@ static void check_shown(const struct generic *g, const struct ws_weight *w, cons
 	if (v->direct && v->direct < v->n)
 		report_shown(c, WS_NAME_TWICE, WS_ERROR, w, "are sent whole and in parts",
 		    "sent whole and in parts: the server takes one after the other");
-	if (!v->direct && v->shares != v->of && may_lack(c, w, v))
+	if (!v->direct && v->shares != v->of && may_lack(g, w, v))
 		report_left(c, WS_NAME_PARTIAL, w);
 	else if (!v->direct && v->shares != v->of)
 		report_shown(c, WS_NAME_PARTIAL, WS_ERROR, w, "get a part only",

@@ -3,6 +3,7 @@
  * tensors that most servers have. Replaces whole segments only. */
 #include "namecheck_core.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -145,19 +146,25 @@ static bool lacks_share(const struct ws_check *c, const char *name, const char *
 	                p + segment_length(p)) < WS_CHECK_NAME && ws_check_may_lack(c, part);
 }
 
-/* The same for expert 0, which stands for all. */
+/* The same for all experts. */
 static bool lacks_expert_share(const struct ws_check *c, const char *name, const char *p,
-                               const struct ws_stacked *s)
+                               const struct ws_stacked *s, int64_t n_experts)
 {
 	const char *experts = strstr(name, "experts.");
 	const size_t n = strlen(s->fused);
 	char part[WS_CHECK_NAME];
-	return experts && !strncmp(p, s->fused, n) && p[n] == '_' &&
-	       snprintf(part, sizeof part, "%.*sexperts.0.%s.%s", (int)(experts - name), name,
-	                s->part, p + n + 1) < WS_CHECK_NAME && ws_check_may_lack(c, part);
+	if (!experts || strncmp(p, s->fused, n) != 0 || p[n] != '_')
+		return false;
+	for (int64_t i = 0; i < n_experts; i++)
+		if (snprintf(part, sizeof part, "%.*sexperts.%" PRId64 ".%s.%s",
+		             (int)(experts - name), name, i, s->part, p + n + 1) >= WS_CHECK_NAME ||
+		    !ws_check_may_lack(c, part))
+			return false;
+	return true;
 }
 
-bool ws_relate_may_lack(const struct ws_check *c, const char *name, unsigned shares)
+bool ws_relate_may_lack(const struct ws_check *c, const char *name, unsigned shares,
+                        int64_t n_experts)
 {
 	if (ws_check_may_lack(c, name))
 		return true;
@@ -170,7 +177,7 @@ bool ws_relate_may_lack(const struct ws_check *c, const char *name, unsigned sha
 			left |= lacks_share(c, name, p, &stacks[i]) ? stacks[i].share : 0;
 		}
 		for (size_t i = 0; i < N_EXPERT_STACKS; i++)
-			if (lacks_expert_share(c, name, p, &expert_stacks[i])) {
+			if (lacks_expert_share(c, name, p, &expert_stacks[i], n_experts)) {
 				of = expert_stacks[i].of;
 				left |= expert_stacks[i].share;
 			}

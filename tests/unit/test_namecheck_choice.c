@@ -216,6 +216,11 @@ SCRATCH_TEST(gaps_within_layers_are_errors)
 	static const struct choice choices[] = {
 		{ moe, .drop = { ".experts.7." }, .exclude = { "*.experts.8.*" }, .errors = 9 },
 		{ moe, .drop = { ".1.mlp.experts.7.up_proj" }, .exclude = { "no*" }, .errors = 1 },
+		/* one expert does not stand for all */
+		{ moe, .drop = { ".1.mlp.experts." }, .exclude = { "*.experts.0.*" },
+		  .errors = 3 * 127 },
+		{ moe, .drop = { ".1.mlp.experts.12" }, .exclude = { "*.experts.0.*" },
+		  .errors = 3 * 9 },
 		{ moe, .drop = { ".mlp.gate." }, .exclude = { "*.experts.*" }, .errors = 3 },
 		{ llama, .drop = { "layers.1.self_attn.k_proj" }, .exclude = { "*.q_proj.*" },
 		  .errors = 1 },
