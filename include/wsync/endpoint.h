@@ -169,6 +169,7 @@ struct ws_endpoint_info {
 	/* the route whose GET reports the live weight version; NULL: none */
 	const char *version_path;
 	char model_path[1024];
+	bool path_moved;          /* SGLang: an update from disk has set model_path since the start */
 	char served_model[256];
 	char model_type[64]; /* of its config.json; SGLang reports both since 0.5.6, else "" */
 	char architecture[96];    /* the first of "architectures" */

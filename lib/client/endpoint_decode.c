@@ -68,6 +68,36 @@ static void take_nccl(const struct ws_json *root, struct ws_endpoint_info *info)
 	info->nccl_nvls = symmetric || ws_json_get_bool(root, "enable_nccl_nvls", false);
 }
 
+/* Is this path an argument of the command, after --model-path or --model? */
+static bool names_path(const char *command, const char *path)
+{
+	const size_t n = strlen(path);
+	for (const char *at = command; (at = strstr(at, "--model")); at++) {
+		const char *value = at + strcspn(at, " =");
+		value += *value != 0;
+		value += strspn(value, "'\"");
+		if (strncmp(value, path, n) == 0 && (!value[n] || strchr(" '\"", value[n])))
+			return true;
+	}
+	return false;
+}
+
+/* An update from disk replaces model_path, and leaves the command (SGLang 0.5.23) and the path of
+ * the tokenizer, which is the same unless it was given. */
+static bool has_moved(const struct ws_json *root, const char *path)
+{
+	const char *command = ws_json_get_string(root, "launch_command", "");
+	if (strstr(command, "--model"))
+		return !names_path(command, path);
+	return strcmp(ws_json_get_string(root, "tokenizer_path", path), path) != 0;
+}
+
+static void take_path(const struct ws_json *root, struct ws_endpoint_info *info)
+{
+	take_text(root, "model_path", info->model_path, sizeof info->model_path);
+	info->path_moved = has_moved(root, info->model_path);
+}
+
 void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoint_info *info)
 {
 	take_size(root, "tp_size", &info->tp_size);
@@ -113,7 +143,7 @@ void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoi
 	                       ws_json_get_string(root, "torchao_config", "")[0];
 	take_dtype(root, "kv_cache_dtype", info->kv_cache_dtype, sizeof info->kv_cache_dtype);
 	take_text(root, "weight_version", info->weight_version, sizeof info->weight_version);
-	take_text(root, "model_path", info->model_path, sizeof info->model_path);
+	take_path(root, info);
 	take_text(root, "served_model_name", info->served_model, sizeof info->served_model);
 	ws_identity_read(root, 0, &info->identity);
 	info->instance = ws_identity_number(&info->identity);
@@ -129,7 +159,7 @@ void ws_endpoint_decode_model_info(const struct ws_json *root, struct ws_endpoin
 	if (first)
 		ws_printable(info->architecture, sizeof info->architecture, first, strlen(first));
 	if (!info->model_path[0])
-		take_text(root, "model_path", info->model_path, sizeof info->model_path);
+		take_path(root, info);
 }
 
 /* ---- names ---- */

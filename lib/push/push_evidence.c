@@ -7,7 +7,7 @@
 
 static enum ws_names_by names_by(const struct ws_name_check_run *r)
 {
-	return r->checked    ? (r->layout ? WS_NAMES_BY_RULES : WS_NAMES_BY_LIST) :
+	return r->checked    ? (r->by_list ? WS_NAMES_BY_LIST : WS_NAMES_BY_RULES) :
 	       r->own_config ? WS_NAMES_BY_OWN_CONFIG :
 	                       WS_NAMES_BY_NOTHING;
 }

@@ -291,7 +291,8 @@ int ws_name_check_run(const struct ws_name_check_run_opts *o, const struct ws_na
 	if (!out->layout && !listed && o->tied_later)
 		ws_tied_find(&check, &out->found);
 	out->checked = ((out->layout || listed) && is_confirmed(o, t, listed)) || is_received(out);
-	say_against(out, o->input, t, listed || is_received(out));
+	out->by_list = listed || is_received(out);
+	say_against(out, o->input, t, out->by_list);
 	out->own_config = !out->checked && out->layout;
 	if (!out->checked)
 		snprintf(out->why, sizeof out->why, "%s, and %.200s", !out->layout ? unknown :
@@ -333,12 +334,14 @@ static void add_counts(struct ws_name_check_run *sum, const struct ws_name_check
 	if (!*sum->family) {
 		sum->checked = one->checked;
 		sum->layered = one->layered;
+		sum->by_list = one->by_list;
 		memcpy(sum->why, one->why, sizeof sum->why);
 		memcpy(sum->against, one->against, sizeof sum->against);
 		memcpy(sum->family, one->family, sizeof sum->family);
 	}
 	sum->own_config = sum->own_config || one->own_config;
 	sum->layered = sum->layered && one->layered;
+	sum->by_list = sum->by_list && one->by_list;
 	if (sum->checked && !one->checked) { /* it must hold for all endpoints */
 		sum->checked = false;
 		memcpy(sum->why, one->why, sizeof sum->why);

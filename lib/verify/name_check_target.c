@@ -10,13 +10,16 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* model_path is a path on the server's machine or a name on a hub, so it is usually not here. */
+/* model_path is a path on the server's machine or a name on a hub, so it is usually not here. A
+ * source that was pushed from disk would be compared with itself. */
 const char *ws_name_check_model_dir(const struct ws_endpoint_info *info)
 {
 	char path[1100];
 	struct stat st;
 	snprintf(path, sizeof path, "%s/config.json", info->model_path);
-	return info->model_path[0] == '/' && stat(path, &st) == 0 ? info->model_path : NULL;
+	return info->model_path[0] == '/' && !info->path_moved && stat(path, &st) == 0 ?
+	               info->model_path :
+	               NULL;
 }
 
 /* Of older releases it is not known from which on they do. */

@@ -117,8 +117,12 @@ if path == "/pause_generation":
 	expect_json '[(e["ok"], e["evidence"]["word"], e["evidence"]["instance"]["strength"],
 		e["evidence"]["instance"]["end"]) for e in lines[-1]["endpoints"]]' \
 		"[(True, 'committed', 'sure', 'same')]"
-	expect_json 'lines[-1]["endpoints"][0]["evidence"]["names"] in ("rules", "list", "own-config")' \
-		True
+	expect_json 'lines[-1]["endpoints"][0]["evidence"]["names"]' own-config
+	try wsync-push m -e "$a" --json # now it lists what it has received
+	expect_json 'lines[-1]["endpoints"][0]["evidence"]["names"]' list
+	endpoint fresh
+	try wsync-push m -e "$url" --json --config m/config.json
+	expect_json 'lines[-1]["endpoints"][0]["evidence"]["names"]' rules
 	# Only a seed, and no group: whether it was restarted cannot be known.
 	url=$a
 	replies "if path == '/server_info': answer = 200, '{\"tp_size\":1,\"version\":\"0.5.15\",\"random_seed\":1}'"

@@ -211,6 +211,35 @@ static struct ws_json *parse(const char *text)
 	return root;
 }
 
+/* A source that was pushed from disk is no reference of its server. */
+TEST(a_path_that_an_update_has_set_is_told_apart)
+{
+	static const struct {
+		const char *text;
+		bool moved;
+	} cases[] = {
+		{ "{\"model_path\":\"/m\"}", false },
+		{ "{\"model_path\":\"/m\",\"tokenizer_path\":\"/m\"}", false },
+		{ "{\"model_path\":\"/new\",\"tokenizer_path\":\"/m\"}", true },
+		{ "{\"model_path\":\"/m\",\"tokenizer_path\":\"/t\",\"launch_command\":"
+		  "\"x.py --model-path /m --tokenizer-path /t\"}", false },
+		{ "{\"model_path\":\"/m\",\"tokenizer_path\":\"/t\",\"launch_command\":"
+		  "\"x.py --model=/m\"}", false },
+		{ "{\"model_path\":\"/m\",\"tokenizer_path\":\"/m\",\"launch_command\":"
+		  "\"x.py --model-path /m2\"}", true },
+		{ "{\"model_path\":\"/m\",\"tokenizer_path\":\"/m\",\"launch_command\":"
+		  "\"x.py --config f.yaml\"}", false },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct ws_endpoint_info info = { .tp_size = 1 };
+		struct ws_json *root = parse(cases[i].text);
+		ws_endpoint_decode_server_info(root, &info);
+		if (info.path_moved != cases[i].moved)
+			fail_msg("%s", cases[i].text);
+		ws_json_free(root);
+	}
+}
+
 TEST(server_info_with_odd_values_keeps_its_defaults)
 {
 	struct ws_endpoint_info info = { .tp_size = 1, .dp_size = 1, .pp_size = 1, .ep_size = 1 };

@@ -79,6 +79,7 @@ struct ws_name_check_run {
 	bool checked;
 	/* not checked, but compared with the source's own config.json */
 	bool own_config;
+	bool by_list; /* checked: with names that the server lists, not only by rules */
 	bool layered; /* the family is known, and the names were compared with its layers */
 	char why[640];      /* why not checked: "no config.json, and ..." */
 	char against[1536]; /* "qwen3 at tp 2 by ckpt/config.json" */

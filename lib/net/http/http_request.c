@@ -66,10 +66,13 @@ static int add_key(struct ws_http *h, bool admin, const char *key, size_t n, str
 
 int ws_http_make_headers(struct ws_http *h, const char *api_key, struct ws_err *err)
 {
-	/* Without "Expect:" a large body waits for a "100 Continue" that few servers send. */
+	/* Without "Expect:" a large body waits for a "100 Continue" that few servers send. A proxy
+	 * must ask the server itself: the state of a server is what is wanted. */
 	for (int i = 0; i < 2; i++)
 		if (add_header(&h->headers[i], "Content-Type: application/json", err) ||
-		    add_header(&h->headers[i], "Expect:", err))
+		    add_header(&h->headers[i], "Expect:", err) ||
+		    add_header(&h->headers[i], "Cache-Control: no-cache", err) ||
+		    add_header(&h->plain[i], "Cache-Control: no-cache", err))
 			return -1;
 	const char *key = api_key ? api_key : "", *second = strchr(key, '\n');
 	const char *admin = second ? second + 1 : key;

@@ -158,8 +158,10 @@ static int check_format(struct ws_push *p, const struct server *s, const struct 
 {
 	const char *why, *remedy;
 	char what[512];
-	const enum ws_fits fits =
-		ws_format_fits(is_vllm(s->info), s->keeps, sent->format, &why, &remedy);
+	enum ws_fits fits = ws_format_fits(is_vllm(s->info), s->keeps, sent->format, &why, &remedy);
+	/* one parameter that it shows says nothing of the others */
+	if (fits == WS_FITS_RIGHT && sent->format != WS_SENDS_OTHER && strcmp(s->by, "names") == 0)
+		fits = WS_FITS_ASSUMED;
 	note(p, s, sent->format, fits);
 	if (fits <= WS_FITS_ASSUMED)
 		return check_names_of(p, s, sent, err);
@@ -424,7 +426,9 @@ const char *push_format_note(const struct ws_push *p)
 		if (f->verdict && strcmp(f->verdict, "allowed") == 0)
 			return "format not known, allowed by {allow_unknown}";
 		if (f->verdict && strcmp(f->verdict, "assumed") == 0)
-			note = strcmp(f->keeps, "untold") ?
+			note = strcmp(f->by, "names") == 0 ?
+			               "format assumed by one parameter that the server shows" :
+			       strcmp(f->keeps, "untold") ?
 			               "kind of FP8 scales not told by the server, assumed" :
 			               "format not told by the server, 16 bits assumed";
 	}
