@@ -454,6 +454,10 @@ TEST(projections_are_chosen_or_what_a_list_leaves)
 	assert_true(ws_select_fp8(&o, "model.layers.0.self_attn.kv_a_proj_with_mqa.weight", 2));
 	assert_true(ws_select_fp8(&o, "model.layers.0.linear_attn.in_proj_qkv.weight", 2));
 	assert_false(ws_select_fp8(&o, "model.layers.0.other.in_proj_qkv.weight", 2));
+	assert_true(ws_select_fp8(&o, "model.layers.0.self_attn.indexer.wq_b.weight", 2));
+	assert_true(ws_select_fp8(&o, "model.layers.0.self_attn.indexer.wk.weight", 2));
+	assert_false(ws_select_fp8(&o, "model.layers.0.self_attn.indexer.weights_proj.weight", 2));
+	assert_false(ws_select_is_known("model.layers.0.self_attn.indexer.weights_proj"));
 	assert_false(ws_select_fp8(&o, "model.layers.0.self_attn.q_proj.weight", 1));
 	assert_false(ws_select_fp8(&o, "model.layers.0.self_attn.q_proj.bias", 2));
 	assert_false(ws_select_fp8(&o, "model.embed_tokens.weight", 2));
@@ -466,6 +470,7 @@ TEST(projections_are_chosen_or_what_a_list_leaves)
 	assert_true(ws_select_fp8(&o, "model.layers.30.self_attn.q_proj.weight", 2));
 	o.quant = &quant;
 	assert_true(ws_select_fp8(&o, "model.layers.0.self_attn.indexer.wq_b.weight", 2));
+	assert_false(ws_select_fp8(&o, "model.layers.0.self_attn.indexer.weights_proj.weight", 2));
 	assert_false(ws_select_fp8(&o, "model.embed_tokens.weight", 2)); /* no server keeps it so */
 	assert_false(ws_select_fp8(&o, "model.layers.0.mlp.shared_expert_gate.weight", 2));
 	assert_false(ws_select_fp8(&o, "lm_head.weight", 2));
