@@ -71,13 +71,14 @@ static int look_with_proof(struct ctl_job *job, const struct opt_args *args,
                            struct ws_err *err)
 {
 	const struct ctl_config *cfg = job->cfg;
-	const struct ws_transform_opts transform = transforming_opts(&cfg->transforming);
+	struct ws_transform_opts transform = transforming_opts(&cfg->transforming);
 	struct ws_input_opts input = naming_input(&cfg->naming, args);
-	struct ws_input in;
+	struct ws_input in = { 0 };
+	struct ws_config *quant;
 	input.transform = &transform;
-	if (naming_open(job->ui, &input, &in, err))
-		return -1;
 	const struct ws_verify_opts proof = {
+		.endpoints = job->to.urls,
+		.n_endpoints = job->to.n,
 		.input = &in,
 		TRANSFORMING_CHOICE(&cfg->transforming),
 		.min_coverage = (unsigned)cfg->min_coverage,
@@ -89,9 +90,13 @@ static int look_with_proof(struct ctl_job *job, const struct opt_args *args,
 		.log = &job->ui->log,
 		.cancel = &run_cancel,
 	};
+	if (ws_verify_quant(&proof, &transform, &quant, err))
+		return -1;
 	o->proof = &proof;
-	const int rc = look(job, o, views, err);
+	const int rc =
+		naming_open(job->ui, &input, &in, err) || look(job, o, views, err) ? -1 : 0;
 	ws_input_close(&in);
+	ws_config_free(quant);
 	return rc;
 }
 

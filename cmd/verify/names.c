@@ -17,6 +17,7 @@ struct against {
 	struct targets to;
 	struct ws_name_check_target *targets;
 	size_t n;
+	struct ws_config *quant; /* decides what --quantize makes; NULL */
 };
 
 static void free_against(struct against *a)
@@ -24,6 +25,7 @@ static void free_against(struct against *a)
 	for (size_t i = 0; a->targets && i < a->n; i++)
 		ws_name_check_target_free(&a->targets[i]);
 	free(a->targets);
+	ws_config_free(a->quant);
 	targets_free(&a->to);
 }
 
@@ -120,13 +122,16 @@ static int check(struct verify_job *job, const struct against *a, const struct w
 	return 0;
 }
 
-static int open_input(struct verify_job *job, const struct opt_args *args, const struct against *a,
+static int open_input(struct verify_job *job, const struct opt_args *args, struct against *a,
                       struct ws_input *in, struct ws_err *err)
 {
+	const struct ws_transform_opts transform = transforming_opts(&job->cfg->transforming);
 	const char *fallback = NULL;
 	for (size_t i = 0; !fallback && i < a->to.n; i++)
 		fallback = ws_name_check_model_dir(&a->to.infos[i]);
-	return verify_open_source(job, args, fallback, in, err);
+	a->quant = ws_name_check_quant(a->to.infos, a->to.n, &transform);
+	return verify_open_source(job, args, fallback,
+	                          a->quant ? ws_config_quant(a->quant) : NULL, in, err);
 }
 
 int verify_names(void *ctx, const struct opt_args *args, struct ws_err *err)

@@ -30,11 +30,13 @@ int verify_replicas(const struct verify_job *job, const struct ws_input *in, str
 }
 
 int verify_open_source(const struct verify_job *job, const struct opt_args *args,
-                       const char *fallback, struct ws_input *in, struct ws_err *err)
+                       const char *fallback, const struct ws_quant *quant, struct ws_input *in,
+                       struct ws_err *err)
 {
 	const struct verify_config *cfg = job->cfg;
 	struct ws_input_opts opts = naming_input(&cfg->naming, args);
-	const struct ws_transform_opts transform = transforming_opts(&cfg->transforming);
+	struct ws_transform_opts transform = transforming_opts(&cfg->transforming);
+	transform.quant = quant;
 	opts.transform = &transform;
 	opts.fallback = opts.fallback ? opts.fallback : fallback;
 	if (naming_open(job->ui, &opts, in, err))

@@ -191,10 +191,10 @@ static int look(struct shown *s, const struct opt_args *args, struct ws_verify_r
                 struct ws_err *err)
 {
 	const struct verify_config *cfg = s->job->cfg;
-	struct ws_input in;
+	struct ws_transform_opts transform = transforming_opts(&cfg->transforming);
+	struct ws_input in = { 0 };
+	struct ws_config *quant;
 	struct ws_buf state;
-	if (verify_open_source(s->job, args, NULL, &in, err))
-		return -1;
 	ws_buf_init(&state, PUSHING_PATH);
 	const bool found = run_state_dir(cfg->pushing.state_dir, &state, NULL) == 0;
 	const struct ws_verify_opts opts = {
@@ -215,9 +215,14 @@ static int look(struct shown *s, const struct opt_args *args, struct ws_verify_r
 		.log = &s->job->ui->log,
 		.cancel = &run_cancel,
 	};
-	const int rc =
-		verify_replicas(s->job, &in, err) ? -1 : ws_verify_weights(&opts, results, err);
+	int rc = ws_verify_quant(&opts, &transform, &quant, err);
+	if (!rc)
+		rc = verify_open_source(s->job, args, NULL, transform.quant, &in, err) ||
+		                     verify_replicas(s->job, &in, err) ?
+		             -1 :
+		             ws_verify_weights(&opts, results, err);
 	ws_input_close(&in);
+	ws_config_free(quant);
 	ws_buf_free(&state);
 	return rc;
 }

@@ -6,6 +6,7 @@
  * another push. What one of them leaves is in the records, or in memory (ws_push_reopen). */
 #include "wsync/tool/fleet.h"
 
+#include "wsync/tool/config.h"
 #include "wsync/tool/input.h"
 #include "wsync/tool/memory.h"
 
@@ -361,13 +362,12 @@ static int look_with_proof(struct ws_fleet *f, struct ws_fleet_look_opts *o,
 		.memory = &ws_memory_cuda, .cancel = p->cancel,
 		.transform = p->transform ? &transform : NULL,
 	};
-	struct ws_input in;
+	struct ws_input in = { 0 };
+	struct ws_config *quant;
 	if (p->transform)
 		transform = *p->transform;
-	if (ws_input_open(&input, &in, err))
-		return -1;
 	const struct ws_verify_opts proof = {
-		.input = &in,
+		.endpoints = f->chosen, .n_endpoints = f->n, .input = &in,
 		.include = p->include, .n_include = p->n_include,
 		.exclude = p->exclude, .n_exclude = p->n_exclude,
 		.min_coverage = p->min_coverage, .state_dir = p->state_dir,
@@ -375,10 +375,13 @@ static int look_with_proof(struct ws_fleet *f, struct ws_fleet_look_opts *o,
 		.timeout_ns = f->until == WS_FOREVER ? 0 : ws_deadline_left(f->until) + 1,
 		.log = p->log, .cancel = p->cancel,
 	};
+	if (ws_verify_quant(&proof, &transform, &quant, err))
+		return -1;
 	o->proof = &proof;
-	const int rc = look(f, o, err);
+	const int rc = ws_input_open(&input, &in, err) || look(f, o, err) ? -1 : 0;
 	o->proof = NULL;
 	ws_input_close(&in);
+	ws_config_free(quant);
 	return rc;
 }
 

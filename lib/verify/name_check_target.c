@@ -22,6 +22,29 @@ const char *ws_name_check_model_dir(const struct ws_endpoint_info *info)
 	               NULL;
 }
 
+struct ws_config *ws_name_check_config(const struct ws_endpoint_info *info)
+{
+	const bool vllm = ws_lineage_family(info->lineage) == WS_FAMILY_VLLM;
+	const char *dir = ws_name_check_model_dir(info);
+	struct ws_config *config;
+	if (!dir || ws_config_open(dir, &config, NULL))
+		return NULL;
+	ws_config_set_rules(config, ws_quant_rules(vllm, info->version));
+	return config;
+}
+
+struct ws_config *ws_name_check_quant(const struct ws_endpoint_info *infos, size_t n,
+                                      const struct ws_transform_opts *t)
+{
+	for (size_t i = 0; t->quantize != WS_QUANTIZE_NONE && !t->quant && i < n; i++) {
+		struct ws_config *config = ws_name_check_config(&infos[i]);
+		if (config && strcmp(ws_config_quant(config)->method, "fp8") == 0)
+			return config;
+		ws_config_free(config);
+	}
+	return NULL;
+}
+
 /* Of older releases it is not known from which on they do. */
 static bool keeps_biases(const char *version)
 {
@@ -41,13 +64,7 @@ static void describe(struct ws_name_check_target *t, const struct ws_endpoint_in
 	                        (uint64_t)(info->attention_cp ? info->attention_cp : 1);
 	if (shares > 1 && info->tp_size % shares == 0)
 		t->attention_tp = (unsigned)(info->tp_size / shares);
-	/* The user did not name this config, so a malformed one is ignored. */
-	const char *dir = ws_name_check_model_dir(info);
-	if (dir && ws_config_open(dir, &t->config, NULL))
-		t->config = NULL;
-	if (t->config)
-		ws_config_set_rules(t->config, ws_quant_rules(ws_lineage_family(info->lineage) ==
-		                                              WS_FAMILY_VLLM, info->version));
+	t->config = ws_name_check_config(info);
 	t->keeps_anything = info->keeps_anything;
 	/* A first pipeline stage lacks layers that would be requested. */
 	t->whole_modules = ws_lineage_family(info->lineage) == WS_FAMILY_VLLM;

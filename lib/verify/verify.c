@@ -8,6 +8,7 @@
 #include "vllm_workers.h"
 
 #include "wsync/tool/input.h"
+#include "wsync/tool/name_check_run.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,7 +81,7 @@ static int probe(struct verify *v, struct ws_err *err)
 	const struct ws_call to = { v->http, v->opts->endpoints, n, until, v->opts->cancel, NULL };
 	const ws_deadline slow = ws_endpoint_slow_until(v->opts->connect_ns, until, v->until);
 	const int rc = ws_endpoint_probe_slow(&to, slow, v->infos, v->errs, err);
-	for (size_t i = 0; rc && i < n; i++)
+	for (size_t i = 0; rc && v->results && i < n; i++)
 		if (v->errs[i].code != WS_OK)
 			fail_endpoint(v, i, &v->errs[i]);
 	return verify_stopped(v, err);
@@ -212,26 +213,34 @@ static int make_plan(struct verify *v, struct ws_err *err)
 	return ws_plan_make(v->opts->input->catalog, &opts, &v->plan, err);
 }
 
-static int open_verify(struct verify *v, struct ws_err *err)
+/* For `probe`. */
+static int open_client(struct verify *v, struct ws_err *err)
 {
 	const size_t n = v->opts->n_endpoints;
 	const struct ws_client_opts client = { .api_key = v->opts->api_key,
 		                               .ca_file = v->opts->ca_file,
 		                               .log = v->opts->log,
 		                               .connect_ns = v->opts->connect_ns };
+	v->until = v->opts->timeout_ns > 0 ? ws_deadline_in(v->opts->timeout_ns) : WS_FOREVER;
+	v->infos = calloc(n, sizeof *v->infos);
+	v->errs = calloc(n, sizeof *v->errs);
+	return !v->infos || !v->errs ? ws_oom(err) : ws_client_open(&client, &v->http, err);
+}
+
+static int open_verify(struct verify *v, struct ws_err *err)
+{
+	const size_t n = v->opts->n_endpoints;
 	for (size_t i = 0; i < n; i++)
 		verify_begin(&v->results[i], v->opts->endpoints[i]);
 	if (!n)
 		return ws_err_set(err, WS_EUSAGE, "no endpoint to verify");
-	v->infos = calloc(n, sizeof *v->infos);
-	v->errs = calloc(n, sizeof *v->errs);
 	v->sums = calloc(n, sizeof *v->sums);
 	v->unproven = calloc(n, sizeof *v->unproven);
 	v->urls = calloc(n, sizeof *v->urls);
 	v->index = calloc(n, sizeof *v->index);
-	if (!v->infos || !v->errs || !v->sums || !v->unproven || !v->urls || !v->index)
+	if (!v->sums || !v->unproven || !v->urls || !v->index)
 		return ws_oom(err);
-	return make_plan(v, err) || ws_client_open(&client, &v->http, err) ? -1 : 0;
+	return make_plan(v, err) || open_client(v, err) ? -1 : 0;
 }
 
 static void close_verify(struct verify *v)
@@ -248,12 +257,27 @@ static void close_verify(struct verify *v)
 	free(v->index);
 }
 
+int ws_verify_quant(const struct ws_verify_opts *opts, struct ws_transform_opts *t,
+                    struct ws_config **config, struct ws_err *err)
+{
+	struct verify v = { .opts = opts };
+	*config = NULL;
+	if (t->quantize == WS_QUANTIZE_NONE || t->quant || !opts->n_endpoints)
+		return 0;
+	const int rc = open_client(&v, err) || probe(&v, err) ? -1 : 0;
+	if (!rc)
+		*config = ws_name_check_quant(v.infos, opts->n_endpoints, t);
+	if (*config)
+		t->quant = ws_config_quant(*config);
+	close_verify(&v);
+	return rc;
+}
+
 int ws_verify_weights(const struct ws_verify_opts *opts, struct ws_verify_result *results,
                       struct ws_err *err)
 {
 	struct verify v = { .opts = opts, .results = results };
 	struct ws_err why = WS_ERR_INIT;
-	v.until = opts->timeout_ns > 0 ? ws_deadline_in(opts->timeout_ns) : WS_FOREVER;
 	int rc = open_verify(&v, &why);
 	if (!rc)
 		rc = probe(&v, &why) || check_steps(&v, &why) || ask_checksums(&v, &why) ||

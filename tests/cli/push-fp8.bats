@@ -440,3 +440,25 @@ model.layers.0.mlp.experts.gate_up_proj would be sent"
 	expect_status 0
 	err_lacks "draft model"
 }
+
+@test "what a server's config.json decides of FP8, it decides for those who compare, too" {
+	mkdir server
+	sed 's/"lm_head"/"lm_head", "model.layers.0.self_attn.o_proj"/' "$(m fp8)/config.json" \
+		>server/config.json
+	grep -q o_proj server/config.json
+	endpoint one --model "$PWD/server"
+	try wsync-push "$(m bf16)" --quantize fp8 -e "$url" --weight-version 7 --verify hash
+	expect_status 0
+	for command in "verify weights" "verify names" "ctl ready --verify hash"; do
+		# shellcheck disable=SC2086 # a program and its command
+		try wsync-${command} "$(m bf16)" --quantize fp8 -e "$url"
+		expect_status 0
+	done
+	try wsync-push "$(m bf16)" --quantize fp8 -e "$url" --weight-version 7 --verify hash \
+		--only-stale
+	expect_status 0
+	out_has "all 1 endpoint has weight version 7, verified by hash"
+	expect_err ""
+	try wsync-verify weights "$(m bf16)" --quantize fp8 --block-size 32x32 -e "$url"
+	expect_status 1
+}

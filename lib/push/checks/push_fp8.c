@@ -25,31 +25,12 @@ static bool is_vllm(const struct ws_endpoint_info *info)
 	return ws_lineage_family(info->lineage) == WS_FAMILY_VLLM;
 }
 
-/* *out NULL: no config can be read here. A malformed config counts as missing, not as an error: the
- * operator did not name it. */
-static void open_config(const struct ws_endpoint_info *info, struct ws_config **out)
-{
-	const char *dir = ws_name_check_model_dir(info);
-	*out = NULL;
-	if (dir && ws_config_open(dir, out, NULL))
-		*out = NULL;
-	if (*out)
-		ws_config_set_rules(*out, ws_quant_rules(is_vllm(info), info->version));
-}
-
 void push_find_server_config(struct ws_push *p)
 {
 	const struct ws_transform_opts *o = p->opts.transform;
-	if (!o || o->quantize == WS_QUANTIZE_NONE || o->quant)
-		return;
-	for (size_t i = 0; p->to.known && !p->from.server_config && i < p->opts.n_endpoints; i++) {
-		struct ws_config *config;
-		open_config(&p->to.infos[i], &config);
-		if (config && strcmp(ws_config_quant(config)->method, "fp8") == 0)
-			p->from.server_config = config;
-		else
-			ws_config_free(config);
-	}
+	if (o && p->to.known && !p->from.server_config)
+		p->from.server_config =
+			ws_name_check_quant(p->to.infos, p->opts.n_endpoints, o);
 }
 
 /* ---- the plan -------------------------------------------------------------------------------- */
@@ -399,8 +380,7 @@ int push_check_fp8(struct ws_push *p, struct ws_err *err)
 {
 	int rc = 0;
 	for (size_t i = 0; p->to.known && i < p->opts.n_endpoints && rc == 0; i++) {
-		struct ws_config *config;
-		open_config(&p->to.infos[i], &config);
+		struct ws_config *config = ws_name_check_config(&p->to.infos[i]);
 		const bool own = config != NULL;
 		if (!own && p->opts.config && ws_config_open(p->opts.config, &config, NULL))
 			config = NULL;
