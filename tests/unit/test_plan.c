@@ -85,17 +85,22 @@ SCRATCH_TEST(partners_travel_together)
 	add(&d, "l.1.q_a_proj.weight_scale_inv", "F32", 32, 1);
 	add(&d, "l.1.kv_a_proj_with_mqa.weight", "F8_E4M3", 8, 4);
 	add(&d, "x.bias", "F32", 32, 1);
+	add(&d, "down_proj_scales", "U8", 8, 4);
+	add(&d, "down_proj_bias", "U8", 8, 8);
+	add(&d, "down_proj_blocks", "U8", 8, 8);
 	struct opened_file s = finish(&d);
 	struct ws_plan *p = plan_of(s.catalog, &(struct ws_plan_opts){ .bucket_size = 8 });
 	assert_order(p, "l.1.kv_a_proj_with_mqa.weight_scale_inv l.1.q_a_proj.weight "
 	             "l.1.q_a_proj.weight_scale_inv l.1.kv_a_proj_with_mqa.weight | "
-	             "x.weight x.weight_scale | l.2.q_a_proj.weight x.bias");
+	             "x.weight x.weight_scale | l.2.q_a_proj.weight x.bias | "
+	             "down_proj_scales down_proj_blocks | down_proj_bias");
 	ws_plan_free(p);
 	p = plan_of(s.catalog,
 	            &(struct ws_plan_opts){ .bucket_size = 8, .format = WS_FORMAT_FLATTENED });
 	assert_order(p, "l.1.kv_a_proj_with_mqa.weight_scale_inv l.1.q_a_proj.weight "
 	             "l.1.q_a_proj.weight_scale_inv l.1.kv_a_proj_with_mqa.weight | "
-	             "x.weight x.weight_scale | l.2.q_a_proj.weight x.bias");
+	             "x.weight x.weight_scale | l.2.q_a_proj.weight x.bias | "
+	             "down_proj_scales down_proj_blocks | down_proj_bias");
 	ws_plan_free(p);
 	close_file(&s);
 }

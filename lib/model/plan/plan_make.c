@@ -50,30 +50,33 @@ static int check_include(const struct ws_catalog *c, const struct ws_plan_opts *
 	                            unused, ws_catalog_count(c));
 }
 
-/* Hashes the name without "_scale_inv" or "_scale" after ".weight". Both halves of DeepSeek's fused
- * first projection get the same name. Unrelated tensors whose keys collide only share a bucket. */
+/* Hashes the name of the tensor to which the scales belong. Both halves of DeepSeek's fused first
+ * projection get the same name. Unrelated tensors whose keys collide only share a bucket. */
 static uint64_t partner_key(const char *name)
 {
 	static const char half[] = ".kv_a_proj_with_mqa.", whole[] = ".q_a_proj.";
-	static const char *const scales[] = { ".weight_scale_inv", ".weight_scale" };
+	static const char *const scaled[][2] = { { ".weight_scale_inv", ".weight" },
+		                                 { ".weight_scale", ".weight" },
+		                                 { "_proj_scales", "_proj_blocks" } };
 	char key[WS_MAX_NAME + 1];
-	size_t len = strlen(name);
-	for (size_t i = 0; i < 2; i++) {
-		const size_t n = strlen(scales[i]);
-		if (len > n && memcmp(name + len - n, scales[i], n) == 0) {
-			len = len - n + strlen(".weight");
+	const size_t len = strlen(name);
+	if (len > WS_MAX_NAME)
+		return ws_hash64(name, len);
+	memcpy(key, name, len + 1);
+	for (size_t i = 0; i < sizeof scaled / sizeof scaled[0]; i++) {
+		const size_t n = strlen(scaled[i][0]);
+		if (len > n && strcmp(key + len - n, scaled[i][0]) == 0) {
+			memcpy(key + len - n, scaled[i][1], strlen(scaled[i][1]) + 1);
 			break;
 		}
 	}
-	const char *p = memmem(name, len, half, sizeof half - 1);
-	if (!p || len > WS_MAX_NAME)
-		return ws_hash64(name, len);
-	const size_t before = (size_t)(p - name);
-	const size_t rest = len - before - (sizeof half - 1);
-	memcpy(key, name, before);
-	memcpy(key + before, whole, sizeof whole - 1);
-	memcpy(key + before + sizeof whole - 1, p + sizeof half - 1, rest);
-	return ws_hash64(key, before + sizeof whole - 1 + rest);
+	char *p = strstr(key, half);
+	if (p) {
+		const char *rest = p + sizeof half - 1;
+		memmove(p + sizeof whole - 1, rest, strlen(rest) + 1);
+		memcpy(p, whole, sizeof whole - 1);
+	}
+	return ws_hash64(key, strlen(key));
 }
 
 /* The hash of "model.layers.7."; of a tensor outside of layers its partner_key. */
