@@ -28,7 +28,7 @@ static const struct {
 	{ "minimax_m3_nvfp4",    WS_KEEPS_NVFP4,      WS_KEEPS_NVFP4 },
 	{ "petit_nvfp4",         WS_KEEPS_NVFP4,      WS_KEEPS_NVFP4 },
 	{ "modelopt_mxfp8",      WS_KEEPS_MXFP8,      WS_KEEPS_MXFP8 },
-	{ "mxfp8",               WS_KEEPS_MXFP8,      WS_KEEPS_ONLINE },
+	{ "mxfp8",               WS_KEEPS_MXFP8,      WS_KEEPS_MXFP8 },
 	{ "mxfp4",               WS_KEEPS_MXFP4,      WS_KEEPS_MXFP4 },
 	{ "gpt_oss_mxfp4",       WS_KEEPS_MXFP4,      WS_KEEPS_MXFP4 },
 	{ "awq",                 WS_KEEPS_AWQ,        WS_KEEPS_AWQ },
@@ -107,12 +107,15 @@ static enum ws_keeps by_method(bool vllm, const char *method, const struct ws_qu
 }
 
 /* A method that the server was started with, on a checkpoint in 16 bits by its config. vLLM's other
- * methods of FP8 need a checkpoint in FP8, so the config that was read is not the server's. */
+ * methods of FP8 need a checkpoint in FP8, so the config that was read is not the server's. Told
+ * alone, "mxfp8" may be that of a checkpoint too. */
 static enum ws_keeps made_of_dense(const struct ws_format_server *s)
 {
 	const enum ws_keeps keeps = by_method(s->vllm, s->quantization, NULL);
 	if (s->vllm)
-		return strcmp(s->quantization, "fp8") == 0 ? WS_KEEPS_ONLINE : keeps;
+		return strcmp(s->quantization, "fp8") == 0 || keeps == WS_KEEPS_MXFP8 ?
+		               WS_KEEPS_ONLINE :
+		               keeps;
 	return keeps == WS_KEEPS_FP8 || keeps == WS_KEEPS_MXFP8 || keeps == WS_KEEPS_FP8_SCALES ?
 	               WS_KEEPS_ONCE :
 	               keeps;
@@ -220,7 +223,8 @@ bool ws_format_is_whole(const char *module)
 {
 	/* last parts of a name, and parts of those */
 	static const char *const leaves[] = { "lm_head", "output", "score", "wte", "wpe", "gate",
-		                              "moe_gate", "shared_expert_gate", "router", "wg" };
+		                              "moe_gate", "shared_expert_gate", "router", "wg",
+		                              "weights_proj", "eh_proj" };
 	static const char *const parts[] = { "embed", "conv", "norm", ".router.", "rel_pos" };
 	const char *dot = strrchr(module, '.'), *leaf = dot ? dot + 1 : module;
 	for (size_t i = 0; i < sizeof leaves / sizeof leaves[0]; i++)
@@ -300,9 +304,9 @@ static const struct {
 		"loaders: an update fails in the middle",
 		"start it from a checkpoint of block FP8 and push with {quantize} fp8, or start it "
 		"in 16 bits" },
-	[WS_KEEPS_MXFP8] = { "mxfp8", { 0, 0 }, { BIT(MXFP8), BIT(MXFP8) }, 0,
-		"keeps MXFP8, which cannot be made here: it would read scales of another type",
-		in_16 },
+	[WS_KEEPS_MXFP8] = { "mxfp8", { 0, 0 }, { BIT(MXFP8), BIT(MXFP8) | BIT(DENSE) }, 0,
+		"keeps MXFP8, which cannot be made here, unless it makes it itself: it would read "
+		"scales of another type", in_16 },
 	[WS_KEEPS_NVFP4] = { "nvfp4", { 0, BIT(NVFP4) }, { BIT(NVFP4), 0 }, 0,
 		"keeps NVFP4, which cannot be made here; some of its kernels rearrange it when the "
 		"server starts and cannot load it again", in_16 },

@@ -15,25 +15,13 @@
 
 enum { MOST_OF_A_NAME = 1024 };
 
-/* In SGLang the head and embeddings are not linear layers. Routers and the weights of an indexer have
- * no quantization. */
-static bool is_never(const char *module)
-{
-	static const char *const leaves[] = { "embed_tokens", "lm_head", ".mlp.gate",
-		                              ".shared_expert_gate", ".indexer.weights_proj" };
-	for (size_t i = 0; i < sizeof leaves / sizeof *leaves; i++)
-		if (ws_ends_with(module, leaves[i]))
-			return true;
-	return false;
-}
-
 /* xorl's rule for servers without a list, the experts of Mixtral's form, and DeepSeek V3.2's
  * indexer. */
 bool ws_select_is_known(const char *module)
 {
 	static const char *const linear[] = { ".in_proj_qkv", ".in_proj_z", ".in_proj_b",
 		                              ".in_proj_a" };
-	if (is_never(module))
+	if (ws_format_is_whole(module))
 		return false;
 	if (ws_ends_with(module, ".indexer.wq_b") || ws_ends_with(module, ".indexer.wk"))
 		return true;

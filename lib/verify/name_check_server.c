@@ -199,17 +199,34 @@ static int ask_layer(struct measuring *m, size_t n, int64_t layer, struct ws_err
 	return -1;
 }
 
+/* The config that the caller named, and that of the server. */
+static void compare_configs(const struct ws_config *named, struct ws_name_check_target *t)
+{
+	static const char *const sizes[] = { "num_hidden_layers", "hidden_size", "vocab_size",
+		                             "intermediate_size", "num_attention_heads",
+		                             "num_key_value_heads" };
+	int64_t theirs, ours;
+	for (size_t i = 0; t->config && i < sizeof sizes / sizeof sizes[0] && !*t->differs; i++)
+		if (ws_config_int(t->config, sizes[i], &theirs) &&
+		    ws_config_int(named, sizes[i], &ours) && theirs != ours)
+			note(t, sizes[i], "the server was started from %.300s, which says %s %"
+			     PRId64 ", and %.300s says %" PRId64, ws_config_path(t->config),
+			     sizes[i], theirs, ws_config_path(named), ours);
+}
+
 int ws_name_check_measure(struct ws_http *http, const struct ws_input *in,
                           struct ws_name_check_target *targets, size_t n, ws_deadline until,
                           const struct ws_cancel *cancel, struct ws_err *err)
 {
 	struct measuring m = { .http = http, .targets = targets, .until = until, .cancel = cancel };
-	if (!in->config || in->named || !ws_input_known(in) ||
+	if (!in->config || !ws_input_known(in) ||
 	    !ws_config_int(in->config, "num_hidden_layers", &m.layers) || m.layers < 1 ||
 	    m.layers > MOST_LAYERS || !ws_config_int(in->config, "hidden_size", &m.width) ||
 	    m.width < 1 || m.width > MOST_WIDTH)
 		return 0;
 	m.config = ws_config_path(in->config);
+	for (size_t i = 0; in->named && i < n; i++)
+		compare_configs(in->config, &targets[i]);
 	m.on = calloc(n + 1, sizeof *m.on);
 	m.urls = calloc(n + 1, sizeof *m.urls);
 	m.index = calloc(n + 1, sizeof *m.index);

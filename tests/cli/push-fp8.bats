@@ -47,7 +47,7 @@ expect_untouched() {
 	planned "$(m fp8)"
 	expect_status 5
 	err_has "keeps packed weights, rearranged when it started"
-	err_has "(it says awq); model.layers.0.self_attn.q_proj.weight_scale_inv would be sent"
+	err_has "(it says awq); model.layers.0.self_attn.q_proj.weight would be sent"
 	expect_untouched awq
 }
 
@@ -249,8 +249,8 @@ its config.json has no \"scale_fmt\": \"ue8m0\""
 	says blocks "\"quantization\":null,\"model_path\":\"$(m fp8)\""
 	/usr/bin/python3 "$repo/tests/cli/scaled_model.py" other --block 8 8 >/dev/null
 	planned other/fp8
-	expect_status 1
-	err_has weight_scale_inv
+	expect_status 5
+	err_has "has a scale for each block of another size"
 	planned other/fp8 --quantize fp8 --json
 	expect_status 0
 	expect_json 'lines[-1]["transform"]["quantized"], lines[-1]["transform"]["already"]' \
@@ -260,8 +260,8 @@ its config.json has no \"scale_fmt\": \"ue8m0\""
 	expect_json 'lines[-1]["transform"]["quantized"], lines[-1]["transform"]["already"]' \
 		"(0, 7)"
 	planned "$(m fp8)" --quantize fp8 --block-size 8x8
-	expect_status 1
-	err_has "weight_scale_inv"
+	expect_status 5
+	err_has "has a scale for each block of another size"
 	expect_untouched blocks
 }
 
@@ -279,9 +279,9 @@ shows() {
 	expect_status 0
 	grep -q "^/get_weights_by_name model.layers.0.self_attn.o_proj.weight_scale_inv 1$" \
 		blocks.out
-	planned "$(m bf16)"
-	expect_status 0
-	[ "$(grep -c scale_inv blocks.out)" = 1 ] # nobody wondered
+	planned "$(m bf16)" # nothing in the model's name says FP8
+	expect_status 5
+	err_has "keeps its weights in FP8 with a scale for each block"
 	shows dense Qwen/Qwen3-8B '' '[1.0]'
 	planned "$(m bf16)" --quantize fp8 --block-size 16x16
 	expect_status 5
@@ -308,14 +308,43 @@ shows() {
 	expect_status 0
 }
 
-@test "a server whose model is called FP8 is asked before 16 bits are sent" {
-	shows named Qwen/Qwen3-8B-FP8 '[[0.5, 0.25]]' '[1.0]'
-	planned "$(m bf16)"
-	expect_status 5
-	err_has "keeps its weights in FP8 with a scale for each block"
-	err_has "(by the parameters that it shows)"
+@test "a name with fp8 in it says nothing against what the server shows" {
 	shows only-named my/fp8-experiments '' '[1.0]'
 	planned "$(m bf16)"
+	expect_status 0
+}
+
+@test "16 bits beside FP8 are judged module by module, and so are the sizes of blocks" {
+	/usr/bin/python3 - "$(m fp8)" mixed <<-'E'
+		import json, os, struct, sys
+		src, dst = sys.argv[1:]
+		raw = open(src + "/model.safetensors", "rb").read()
+		n = struct.unpack("<Q", raw[:8])[0]
+		h, data = json.loads(raw[8:8 + n]), raw[8 + n:]
+		name = "model.layers.0.self_attn.o_proj.weight"
+		h.pop(name + "_scale_inv")
+		shape = h[name]["shape"]
+		bytes_ = 2 * shape[0] * shape[1]
+		h[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [len(data), len(data) + bytes_]}
+		kept, out = {}, b""
+		for k, t in h.items():
+		    if k == "__metadata__":
+		        continue
+		    a, b = t["data_offsets"]
+		    part = (data + bytes(bytes_))[a:b]
+		    kept[k] = dict(t, data_offsets=[len(out), len(out) + len(part)])
+		    out += part
+		head = json.dumps(kept).encode()
+		head += b" " * (-len(head) % 8)
+		os.mkdir(dst)
+		open(dst + "/model.safetensors", "wb").write(struct.pack("<Q", len(head)) + head + out)
+		open(dst + "/config.json", "w").write(open(src + "/config.json").read())
+	E
+	says blocks "\"quantization\":null,\"model_path\":\"$(m fp8)\""
+	planned mixed --verify none
+	expect_status 5
+	err_has "keeps this module in FP8, and 16 bits are sent; model.layers.0.self_attn.o_proj.weight"
+	planned "$(m fp8)" --verify none
 	expect_status 0
 }
 

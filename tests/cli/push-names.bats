@@ -27,7 +27,7 @@ asked() { curl -s "$url/wsync/journal" | grep -q "$1"; }
 	endpoint one --tp 2 --model ckpt
 	try wsync-push ckpt -e "$url" --weight-version 5
 	expect_status 0
-	out_has ", names verified, weight version 5 (format not told by the server, 16 bits assumed)"
+	out_has ", names verified, weight version 5 (format assumed by one parameter that the server shows)"
 	out_lacks "names  "
 	try wsync-push ckpt -e "$url" --verify hash -v
 	expect_status 0

@@ -58,15 +58,14 @@ bits)"
 				--allow-unknown format
 			expect_status 5
 			err_has "does not keep quantized weights"
-			err_has "model.layers.0.self_attn.q_proj.weight.quant_state.\
-bitsandbytes__nf4 would be sent"
+			err_has "model.layers.0.self_attn.q_proj.weight would be sent"
 			err_has "hint: --unpack sends 16 bits"
 		done
 	done
 	packed nvfp4
 	try wsync-push m/packed -e "$dense"
 	expect_status 5
-	err_has "model.layers.0.self_attn.q_proj.weight_scale_2 would be sent"
+	err_has "model.layers.0.self_attn.q_proj.weight would be sent"
 	untouched dense
 }
 

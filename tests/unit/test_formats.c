@@ -86,7 +86,7 @@ static const char *const expected[2][WS_N_KEEPS] = {
 	  "R------u--", "R--u-u-u--", "R------u--", "R-------u-", "R---------", "R---------",
 	  "R-uu--u---", "R-uuuuuuuu", "Ruuuuuuuuu", "Ruuuuuuuuu", "Ruuuuuuuuu" },
 	{ "RAuuuuuuuu", "Ruuuuuuuuu", "RR-------u", "RR--------", "R---------", "RuAA------",
-	  "R-R-------", "R--R------", "R---u-----", "R----R----", "R-----u---", "R------u--",
+	  "R-R-------", "R--R------", "Ru--u-----", "R----R----", "R-----u---", "R------u--",
 	  "R------u--", "R--u-u-u--", "R------u--", "R-------u-", "R---------", "R---------",
 	  "R-uu--u---", "R-uuuuuuuu", "Ruuuuuuuuu", "Ruuuuuuuuu", "Ruuuuuuuuu" },
 };

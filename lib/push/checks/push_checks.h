@@ -8,7 +8,9 @@
 #include "job.h"
 #include "prover.h"
 #include "wsync/push.h"
+#include "wsync/tool/formats.h"
 #include "wsync/tool/name_check_run.h"
+#include "wsync/tool/plan.h"
 
 struct ws_push;
 
@@ -47,6 +49,24 @@ void push_find_server_config(struct ws_push *p);
 int push_check_fp8(struct ws_push *p, struct ws_err *err);
 /* What was assumed of formats, or allowed, for the last line; NULL: nothing. */
 const char *push_format_note(const struct ws_push *p);
+
+/* ---- push_sends.c: the formats that a plan sends ---- */
+
+enum { PUSH_MODULE = 1024 }; /* bytes of a name */
+struct push_sends {
+	const struct ws_plan *plan;
+	const struct ws_plan_tensor **index;
+	const char *name[WS_N_SENDS]; /* of the first tensor of each format; NULL: not sent */
+};
+int push_sends_open(const struct ws_plan *plan, struct push_sends *out, struct ws_err *err);
+/* Fills in `name`. A 16-bit matrix that q's list has is OTHER; q: of the server, NULL: not known. */
+void push_sends_find(struct push_sends *s, const struct ws_quant *q);
+/* Have the scales of these codes the sizes of that weight_block_size? packed: the caller wants
+ * packed ones, which are not compared. */
+bool push_scales_fit(const struct push_sends *s, const struct ws_plan_tensor *codes,
+                     const int64_t block[2], bool packed);
+void push_sends_close(struct push_sends *s);
+bool push_is_dense(enum ws_dtype dtype); /* a float of 16 bits or more */
 
 /* ---- push_probe_scales.c ---- */
 

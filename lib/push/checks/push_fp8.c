@@ -16,8 +16,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MODULE = 1024 };
-
 /* ---- servers --------------------------------------------------------------------------------- */
 
 static bool is_vllm(const struct ws_endpoint_info *info)
@@ -40,43 +38,18 @@ struct sent {
 	const char *name; /* of a tensor that shows it */
 };
 
-static bool is_dense(enum ws_dtype dtype)
-{
-	return dtype == WS_DTYPE_BF16 || dtype == WS_DTYPE_F16 || dtype == WS_DTYPE_F32 ||
-	       dtype == WS_DTYPE_F64;
-}
-
 static bool is_matrix(const struct ws_plan_tensor *t, char *module)
 {
-	return ws_format_is_matrix(t->name, t->n_dims, module, MODULE);
+	return ws_format_is_matrix(t->name, t->n_dims, module, PUSH_MODULE);
 }
 
-/* What says more of the source's format. */
-static int rank_of(enum ws_sends format)
+/* The format that says most of the source: that of its codes, else 16 bits. */
+static struct sent main_format(const struct push_sends *s)
 {
-	return format <= WS_SENDS_DENSE       ? 0 :
-	       format == WS_SENDS_CODES       ? 1 :
-	       format == WS_SENDS_FP8_SCALES  ? 2 :
-	                                        3;
-}
-
-/* The format of quantized tensors; else DENSE if a matrix is sent that the server may quantize. q:
- * of the server; NULL: not known. */
-static struct sent find_sent(const struct ws_plan *plan, const struct ws_quant *q)
-{
-	struct sent found = { WS_SENDS_OTHER, NULL };
-	char module[MODULE];
-	for (size_t i = 0; i < plan->n_tensors; i++) {
-		const struct ws_plan_tensor *t = &plan->tensors[i];
-		const enum ws_sends format = ws_format_of_tensor(t->name, t->dtype, t->n_dims);
-		/* Scales say more than the codes that they belong to. */
-		if (rank_of(format) > rank_of(found.format))
-			found = (struct sent){ format, t->name };
-		else if (found.format == WS_SENDS_OTHER && is_dense(t->dtype) &&
-		         is_matrix(t, module) && !(q && ws_quant_skips(q, module)))
-			found = (struct sent){ WS_SENDS_DENSE, t->name };
-	}
-	return found;
+	for (int format = WS_N_SENDS - 1; format > WS_SENDS_OTHER; format--)
+		if (s->name[format])
+			return (struct sent){ (enum ws_sends)format, s->name[format] };
+	return (struct sent){ WS_SENDS_OTHER, s->name[WS_SENDS_OTHER] };
 }
 
 /* ---- refusals -------------------------------------------------------------------------------- */
@@ -85,6 +58,7 @@ struct server {
 	size_t i;
 	const struct ws_endpoint_info *info;
 	const struct ws_config *config; /* its own, or that of {config}; NULL */
+	struct push_sends *sends;
 	enum ws_keeps keeps;
 	const char *by;
 };
@@ -123,8 +97,12 @@ static int check_names_of(struct ws_push *p, const struct server *s, const struc
 	              err);
 }
 
+/* Of several formats the one that fits worst is kept. */
 static void note(struct ws_push *p, const struct server *s, enum ws_sends sends, enum ws_fits fits)
 {
+	const char *was = p->to.endpoints[s->i].format.verdict;
+	if (was && fits == WS_FITS_RIGHT && strcmp(was, "right") != 0)
+		return;
 	p->to.endpoints[s->i].format = (struct push_format){
 		.keeps = ws_keeps_word(s->keeps), .sends = ws_sends_word(sends), .by = s->by,
 		.verdict = fits == WS_FITS_RIGHT                ? "right" :
@@ -220,21 +198,38 @@ static int check_copies(struct ws_push *p, const struct server *s, struct ws_err
 static const char own_tensors[] =
 	"push a checkpoint that has the matrices of each expert in tensors of their own";
 
-/* Did {quantize} leave this matrix in 16 bits, though the user's list does not have it? */
+static bool quantizes(const struct ws_push *p)
+{
+	return p->opts.transform && p->opts.transform->quantize != WS_QUANTIZE_NONE;
+}
+
+/* Is this matrix in 16 bits, though the user's list does not have it? */
 static bool was_left(const struct ws_push *p, const struct ws_plan_tensor *t, const char *module)
 {
-	const struct ws_transform_opts *o = p->opts.transform;
-	return is_dense(t->dtype) && o && o->quantize != WS_QUANTIZE_NONE &&
-	       !ws_select_is_skipped(o, module);
+	return push_is_dense(t->dtype) &&
+	       !(quantizes(p) && ws_select_is_skipped(p->opts.transform, module));
+}
+
+/* The quantization of the server; else that of an FP8 source, which knows its exceptions. */
+static const struct ws_quant *find_quant(const struct ws_push *p, const struct server *s)
+{
+	const struct ws_config *source = quantizes(p) ? NULL : p->from.input.config;
+	const struct ws_config *c = s->config ? s->config : source;
+	return c && *ws_config_quant(c)->method ? ws_config_quant(c) : NULL;
 }
 
 static int check_module(const struct ws_push *p, const struct server *s,
                         const struct ws_plan_tensor *t, const char *module, struct ws_err *err)
 {
-	const struct ws_quant *q = s->config ? ws_config_quant(s->config) : NULL;
+	const struct ws_quant *q = find_quant(p, s);
 	const bool codes = t->dtype == WS_DTYPE_F8_E4M3, left = was_left(p, t, module);
-	if (!codes && !left)
+	if (!codes && (!left || (!q && !quantizes(p))))
 		return 0;
+	if (codes && q && s->config &&
+	    !push_scales_fit(s->sends, t, q->block, p->from.input.packed_scales))
+		return refuse(s, t->name, "has a scale for each block of another size, by its "
+		              "weight_block_size", "{quantize} fp8 makes blocks of its size from "
+		              "16 bits", false, err);
 	if (q && !ws_quant_agrees(q, module))
 		return allows(p) ? 0 : refuse(s, t->name, "does not tell how its release matches "
 		                              "modules_to_not_convert, which decides whether a "
@@ -248,10 +243,10 @@ static int check_module(const struct ws_push *p, const struct server *s,
 		              "are sent", "push to it alone, with {quantize} fp8", false, err);
 	if (left && !skips && !ws_format_is_expert(t->name, t->n_dims) &&
 	    !ws_select_is_known(module))
-		return allows(p) ? 0 : refuse(s, t->name, "has no list of the modules that it "
-		                              "keeps in 16 bits, so it is not known whether this "
-		                              "is one",
-		                              "{skip_modules} says which are", true, err);
+		return allows(p) ? 0 : refuse(s, t->name, "does not say that it keeps this module in "
+		                              "16 bits", quantizes(p) ?
+		                              "{skip_modules} says which it keeps so" :
+		                              "push a checkpoint that has it in FP8", true, err);
 	return left && !skips ?
 	               refuse(s, t->name, "keeps this module in FP8, and 16 bits are sent",
 	                      ws_format_is_expert(t->name, t->n_dims) ? own_tensors :
@@ -263,7 +258,7 @@ static int check_module(const struct ws_push *p, const struct server *s,
 /* The table decides for all weights together; modules may differ. */
 static int check_modules(const struct ws_push *p, const struct server *s, struct ws_err *err)
 {
-	char module[MODULE];
+	char module[PUSH_MODULE];
 	for (size_t i = 0; i < p->from.plan->n_tensors; i++) {
 		const struct ws_plan_tensor *t = &p->from.plan->tensors[i];
 		if (is_matrix(t, module) && check_module(p, s, t, module, err))
@@ -294,20 +289,15 @@ static void warn_of_scales(struct ws_push *p, const struct ws_endpoint_info *inf
 		          "are powers of two, which {ue8m0} makes");
 }
 
-/* A server logs an error if a requested parameter is missing. So 16-bit weights are pushed without
- * this request, unless the model's name contains fp8. */
-static bool is_worth_asking(const struct ws_push *p, const struct ws_endpoint_info *info)
-{
-	const enum ws_sends sends = find_sent(p->from.plan, NULL).format;
-	if (sends != WS_SENDS_DENSE)
-		return sends == WS_SENDS_FP8_BLOCKS;
-	return strcasestr(info->model_path, "fp8") || strcasestr(info->served_model, "fp8");
-}
-
+/* A model's name does not say that it is FP8 (DeepSeek-V3), so every server is asked that does not
+ * tell. Reading released memory would end it. */
 static int ask_for_scales(struct ws_push *p, struct server *s, struct ws_err *err)
 {
 	enum push_probed shown;
-	if (s->keeps != WS_KEEPS_UNTOLD || !is_worth_asking(p, s->info))
+	const enum ws_sends sends = main_format(s->sends).format;
+	if (s->keeps != WS_KEEPS_UNTOLD ||
+	    (sends != WS_SENDS_DENSE && sends != WS_SENDS_FP8_BLOCKS) ||
+	    p->to.endpoints[s->i].asleep & WS_MEMORY_WEIGHTS)
 		return 0;
 	if (push_probe_scales(p, s->info, &shown, err))
 		return -1;
@@ -338,10 +328,10 @@ static void warn_of_cast(struct ws_push *p, const struct ws_endpoint_info *info,
 	while (name && i < p->from.plan->n_tensors &&
 	       strcmp(p->from.plan->tensors[i].name, name) != 0)
 		i++;
-	if (!name || i == p->from.plan->n_tensors || keeps == WS_DTYPE_F32 || !is_dense(keeps))
+	if (!name || i == p->from.plan->n_tensors || keeps == WS_DTYPE_F32 || !push_is_dense(keeps))
 		return;
 	const enum ws_dtype sent = p->from.plan->tensors[i].dtype;
-	if (is_dense(sent) && sent != keeps)
+	if (push_is_dense(sent) && sent != keeps)
 		push_warn(p, info->url, "%s is sent, and it keeps %s: it casts the weights%s",
 		          ws_dtype_torch(sent), ws_dtype_torch(keeps),
 		          sent == WS_DTYPE_F32 || sent == WS_DTYPE_F64 ?
@@ -350,16 +340,32 @@ static void warn_of_cast(struct ws_push *p, const struct ws_endpoint_info *info,
 		                                  ", which have fewer digits then");
 }
 
-static int check_one(struct ws_push *p, size_t i, const struct ws_config *config, bool own,
-                     struct ws_err *err)
+/* All formats of codes must fit; 16 bits beside them are judged module by module. */
+static int check_formats(struct ws_push *p, const struct server *s, struct ws_err *err)
 {
-	struct server s = { .i = i, .info = &p->to.infos[i], .config = config };
+	const struct sent main = main_format(s->sends);
+	p->to.endpoints[s->i].format = (struct push_format){ 0 };
+	if (main.format <= WS_SENDS_DENSE)
+		return check_format(p, s, &main, err);
+	for (int f = WS_SENDS_DENSE + 1; f < WS_N_SENDS; f++) {
+		const struct sent sent = { (enum ws_sends)f, s->sends->name[f] };
+		if (sent.name && check_format(p, s, &sent, err))
+			return -1;
+	}
+	return 0;
+}
+
+static int check_one(struct ws_push *p, size_t i, const struct ws_config *config, bool own,
+                     struct push_sends *sends, struct ws_err *err)
+{
+	struct server s = { .i = i, .info = &p->to.infos[i], .config = config, .sends = sends };
 	const struct ws_transform_opts *o = p->opts.transform;
 	if (o && o->quantize != WS_QUANTIZE_NONE && o->ue8m0 &&
 	    check_scale_format(s.info, own ? config : NULL, err))
 		return -1;
 	warn_of_scales(p, s.info, own ? config : NULL);
 	find_keeps(&s, own);
+	push_sends_find(sends, config ? ws_config_quant(config) : NULL);
 	if (s.info->keeps_anything && !*s.info->quantization && !own && !find_word(s.info)) {
 		p->to.endpoints[i].format =
 			(struct push_format){ "anything", "any", "right", "told" };
@@ -367,8 +373,8 @@ static int check_one(struct ws_push *p, size_t i, const struct ws_config *config
 	}
 	if (ask_for_scales(p, &s, err))
 		return -1;
-	const struct sent sent = find_sent(p->from.plan, config ? ws_config_quant(config) : NULL);
-	if (check_format(p, &s, &sent, err) || check_copies(p, &s, err))
+	const struct sent sent = main_format(sends);
+	if (check_formats(p, &s, err) || check_copies(p, &s, err))
 		return -1;
 	if (sent.format == WS_SENDS_DENSE)
 		warn_of_cast(p, s.info, own ? config : NULL, sent.name);
@@ -378,7 +384,8 @@ static int check_one(struct ws_push *p, size_t i, const struct ws_config *config
 
 int push_check_fp8(struct ws_push *p, struct ws_err *err)
 {
-	int rc = 0;
+	struct push_sends sends;
+	int rc = push_sends_open(p->from.plan, &sends, err);
 	for (size_t i = 0; p->to.known && i < p->opts.n_endpoints && rc == 0; i++) {
 		struct ws_config *config = ws_name_check_config(&p->to.infos[i]);
 		const bool own = config != NULL;
@@ -388,9 +395,10 @@ int push_check_fp8(struct ws_push *p, struct ws_err *err)
 			ws_config_set_rules(config, ws_quant_rules(is_vllm(&p->to.infos[i]),
 			                                           p->to.infos[i].version));
 		push_note_draft(p, i);
-		rc = check_one(p, i, config, own, err);
+		rc = check_one(p, i, config, own, &sends, err);
 		ws_config_free(config);
 	}
+	push_sends_close(&sends);
 	return rc;
 }
 

@@ -35,11 +35,10 @@ int push_find_targets(struct ws_push *p, struct ws_err *err)
 static int measure(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
-	bool asleep = false;
-	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		asleep = asleep || p->to.endpoints[i].asleep & WS_MEMORY_WEIGHTS;
-	if (!p->opts.n_endpoints || asleep)
+	if (!p->opts.n_endpoints)
 		return 0;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		p->to.listed[i].askable &= !(p->to.endpoints[i].asleep & WS_MEMORY_WEIGHTS);
 	return ws_name_check_measure(p->http, &p->from.input, p->to.listed, p->to.n_listed, until,
 	                             p->opts.cancel, err);
 }
