@@ -125,7 +125,7 @@ static void put_endpoint(struct repairs *r, const struct ws_journal_entry *e, si
 	struct ws_jw *w = ui_line(r->job->ui, "endpoint");
 	ws_jw_str(w, "url", e->record.endpoints[i].url);
 	ws_jw_str(w, "file", e->path);
-	ws_jw_bool(w, "ok", !a->err.code && a->state != WS_PARTIAL && !(a->paused && a->asleep));
+	ws_jw_bool(w, "ok", !a->err.code && !a->incomplete && !(a->paused && a->asleep));
 	ws_jw_str(w, "state", ws_endpoint_state_name(a->state));
 	ws_jw_str(w, "weight_version", *a->weight_version ? a->weight_version : NULL);
 	ws_jw_bool(w, "in_use", a->busy);
@@ -238,11 +238,11 @@ static void leave_alone(struct repairs *r, const struct ws_journal_record *rec)
 	note_failure(r, &err);
 }
 
-/* What was done by hand was meant, but weights that came back without values are told. */
+/* What was done by hand was meant, but weights that have no values are reported. */
 static bool is_meant(const struct ws_journal_record *rec)
 {
 	for (size_t i = 0; i < rec->n_endpoints; i++)
-		if (rec->endpoints[i].state == WS_PARTIAL)
+		if (ws_journal_mixture(&rec->endpoints[i]))
 			return false;
 	return rec->by_hand;
 }
@@ -308,8 +308,9 @@ static bool lacks(const struct ws_journal_record *rec, size_t k, const struct ws
 {
 	if (rec->endpoints[k].phase == WS_PHASE_DESTROY || a->staged)
 		return false;
-	return a->state != WS_COMMITTED || (*rec->weight_version && *a->weight_version &&
-	                                    strcmp(a->weight_version, rec->weight_version) != 0);
+	return a->state != WS_COMMITTED || a->incomplete ||
+	       (*rec->weight_version && *a->weight_version &&
+	        strcmp(a->weight_version, rec->weight_version) != 0);
 }
 
 /* Fails if an endpoint was skipped because its repair had failed. */
@@ -365,6 +366,8 @@ static bool is_overtaken(const struct repairs *r, size_t i, const char *url)
 		const bool also = r->list.items[j].record.refused;
 		if (j == i || !is_wish(r, j, url))
 			continue;
+		if (r->list.items[i].record.by_hand)
+			return true;
 		if (refused == also ? j > i && is_as_large(r, j, i) : refused)
 			return true;
 	}
@@ -376,6 +379,14 @@ static bool is_overtaken(const struct repairs *r, size_t i, const char *url)
 static bool is_in_vain(const struct repairs *r, const struct ws_journal_endpoint *e)
 {
 	return e->inherited && r->worst.code;
+}
+
+/* Weights that wsync-ctl released have no push that could be repeated. */
+static int refuse_by_hand(const char *url, struct ws_err *err)
+{
+	ws_err_set(err, WS_EPARTIAL, "%s: its weights were released and are not complete", url);
+	ws_err_hint(err, "push everything: wsync-push SOURCE -e %s --asleep recorded", url);
+	return ws_err_where(err, NULL, url);
 }
 
 /* Repeats the push to the endpoints that answered and do not have the new weights. */
@@ -397,6 +408,8 @@ static int push_again(struct repairs *r, size_t i, struct ws_err *err)
 	if (n && ws_deadline_passed(r->job->until))
 		rc = ws_err_set(err, WS_ETIMEOUT, "no time is left to push %s again",
 		                source_of(rec));
+	else if (n && rec->by_hand)
+		rc = refuse_by_hand(urls[0], err);
 	else if (n)
 		rc = again_run(r->job, rec, urls, n, &status, err);
 	if (n && !rc)

@@ -64,7 +64,9 @@ struct request {
 	enum { HEALTH, PAUSE, RESUME, FLUSH, SET_VERSION, LEAVE, SLEEP, WAKE } what;
 	const char *done; /* the word for an endpoint that did it */
 	const char *name; /* of a version or a group */
-	unsigned memory;  /* of SLEEP and WAKE, as is infos */
+	unsigned tags;    /* of SLEEP */
+	/* of SLEEP and WAKE, as is infos: enum ws_memory of each endpoint */
+	unsigned *memory;
 	const struct ws_endpoint_info *infos;
 };
 
@@ -165,6 +167,17 @@ static int flush(const struct ws_call *to, ws_deadline patience, struct ws_endpo
 	return -1;
 }
 
+static int wake(const struct ws_call *to, const struct request *r,
+                struct ws_endpoint_answer *answers, struct ws_err *err)
+{
+	const int rc = ws_endpoint_wake(to, r->infos, r->memory, answers, err);
+	for (size_t i = 0; i < to->n; i++)
+		if (!r->memory[i])
+			snprintf(answers[i].message, sizeof answers[i].message,
+			         "no memory is recorded as released since it started");
+	return rc;
+}
+
 static int call(struct ctl_job *job, const struct request *r, struct ws_endpoint_answer *answers,
                 struct ws_err *err)
 {
@@ -187,9 +200,9 @@ static int call(struct ctl_job *job, const struct request *r, struct ws_endpoint
 	case LEAVE:
 		return ws_endpoint_destroy_group(&to, r->name, answers, err);
 	case SLEEP:
-		return ws_endpoint_sleep(&to, r->infos, r->memory, patience, answers, err);
+		return ws_endpoint_sleep(&to, r->infos, r->tags, patience, answers, err);
 	case WAKE:
-		return ws_endpoint_wake(&to, r->infos, r->memory, answers, err);
+		return wake(&to, r, answers, err);
 	}
 	return 0;
 }
@@ -209,9 +222,10 @@ static void note_deeds(const struct ctl_job *job, const struct request *r,
 			        r->what == RESUME ? WS_DEED_RESUMED :
 			        r->what == SLEEP  ? WS_DEED_SLEPT :
 			                            WS_DEED_WOKEN,
-			.memory = r->memory,
-			.told = at.info && !at.info->can.memory,
-			.kept = at.info && (at.info->weights_copy || !at.info->can.memory),
+			.memory = r->memory ? r->memory[i] : 0,
+			.kept = at.info && ws_endpoint_keeps_weights(at.info),
+			.resumes = at.info &&
+			           ws_lineage_family(at.info->lineage) == WS_FAMILY_VLLM,
 		};
 		struct ws_err why = WS_ERR_INIT;
 		if (answers[i].err.code == WS_OK &&
@@ -309,6 +323,20 @@ static int check_vllm(struct ctl_job *job, const struct ws_journal_list *records
 	return 0;
 }
 
+static void hint_at_whole(const struct ws_journal_list *records, const struct ws_journal_record *r,
+                          const struct record_at *at, struct ws_err *err)
+{
+	const struct ws_journal_memory m = ws_journal_memory(records, at->url, at->info);
+	if (r->directory && r->n_sources)
+		ws_err_hint(err, "push again, or run wsync-ctl repair --again; --force resumes it "
+		                 "all the same");
+	else if (r->by_hand && m.asleep && at->info && ws_endpoint_keeps_weights(at->info))
+		ws_err_hint(err, "take them back: wsync-ctl wake -e %s", at->url);
+	else
+		ws_err_hint(err, "push all weights: wsync-push SOURCE -e %s%s; --force resumes it "
+		                 "all the same", at->url, m.told ? " --asleep recorded" : "");
+}
+
 /* Nothing is resumed if one of the endpoints must not be. */
 static int check_whole(struct ctl_job *job, struct ws_err *err)
 {
@@ -321,11 +349,11 @@ static int check_whole(struct ctl_job *job, struct ws_err *err)
 	for (size_t i = 0; !rc && !job->cfg->force && i < job->to.n; i++) {
 		const char *why = NULL, *url = job->to.urls[i];
 		const struct record_at at = record_at(job, i);
-		if (!record_of_mixture(&records, &at, &why))
+		const struct ws_journal_entry *e = record_of_mixture(&records, &at, &why);
+		if (!e)
 			continue;
 		rc = ws_err_set(err, WS_EREFUSED, "%s: %s, and would answer with them", url, why);
-		ws_err_hint(err, "push again, or run wsync-ctl repair --again; --force resumes it "
-		                 "all the same");
+		hint_at_whole(&records, &e->record, &at, err);
 		ws_err_where(err, NULL, url);
 	}
 	if (!rc && job->cfg->force)
@@ -359,16 +387,71 @@ int ctl_destroy_group(void *ctx, const struct opt_args *args, struct ws_err *err
 	return ws_check_utf8(r.name, "group", err) || tell(ctx, &r, err) ? -1 : 0;
 }
 
+/* ---- sleep and wake ---- */
+
+/* A server may end if it is to wake memory that is awake. */
+static int refuse_awake(const char *url, unsigned tags, unsigned asleep, struct ws_err *err)
+{
+	if (tags) {
+		ws_err_set(err, WS_EREFUSED, "%s: the memory of %s is awake, as the records of "
+		           "wsync-ctl and of pushes say, and to wake it again may end the server",
+		           url, ws_memory_text(tags & ~asleep));
+		ws_err_hint(err, "without --tags, wake takes back what is released; if others "
+		                 "released that: wsync-ctl repair --forget -e %s", url);
+	} else {
+		ws_err_set(err, WS_EREFUSED, "%s: no record says that its memory is released, and "
+		           "to wake it again may end the server", url);
+		ws_err_hint(err, "wake only released memory: if others released it, list it: "
+		                 "wsync-ctl wake --tags weights,kv_cache -e %s", url);
+	}
+	return ws_err_where(err, NULL, url);
+}
+
+/* Chooses the memory to wake at one endpoint: that of --tags, else what is recorded as released. */
+static int choose_memory(const struct ctl_job *job, const struct ws_journal_list *records, size_t i,
+                         unsigned *memory, struct ws_err *err)
+{
+	const struct ws_endpoint_info *info = &job->to.infos[i];
+	const char *url = job->to.urls[i];
+	const unsigned tags = job->cfg->tags ? *memory : 0;
+	const struct ws_journal_memory m = ws_journal_memory(records, url, info);
+	/* vLLM says itself that it sleeps, and may be woken twice. */
+	if (!info->can.memory && (tags || info->sleeping || !(m.told || m.restarted)))
+		return 0;
+	if (tags)
+		return m.told && tags & ~m.asleep ? refuse_awake(url, tags, m.asleep, err) : 0;
+	*memory = m.asleep;
+	return m.told || m.restarted ? 0 : refuse_awake(url, 0, 0, err);
+}
+
+static int choose_memories(struct ctl_job *job, struct request *r, struct ws_err *err)
+{
+	struct ws_journal_list records;
+	int rc = 0;
+	record_read(job, &records);
+	for (size_t i = 0; !rc && i < job->to.n; i++)
+		rc = choose_memory(job, &records, i, &r->memory[i], err);
+	ws_journal_list_free(&records);
+	return rc;
+}
+
 /* The request depends on the server's lineage, which is detected first. */
 static int change_memory(struct ctl_job *job, struct request *r, struct ws_err *err)
 {
-	r->memory = WS_MEMORY_ALL;
-	if (job->cfg->tags && ws_memory_parse(job->cfg->tags, &r->memory, err))
+	r->tags = WS_MEMORY_ALL;
+	if (job->cfg->tags && ws_memory_parse(job->cfg->tags, &r->tags, err))
 		return -1;
 	if (ctl_ask(job, err))
 		return -1;
 	r->infos = job->to.infos;
-	return tell(job, r, err);
+	r->memory = calloc(job->to.n + 1, sizeof *r->memory);
+	if (!r->memory)
+		return ws_oom(err);
+	for (size_t i = 0; i < job->to.n; i++)
+		r->memory[i] = r->tags & ws_endpoint_memory(&r->infos[i]);
+	const int rc = r->what == WAKE && choose_memories(job, r, err) ? -1 : tell(job, r, err);
+	free(r->memory);
+	return rc;
 }
 
 int ctl_sleep(void *ctx, const struct opt_args *args, struct ws_err *err)

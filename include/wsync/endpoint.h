@@ -290,6 +290,10 @@ enum ws_memory { WS_MEMORY_WEIGHTS = 1, WS_MEMORY_KV_CACHE = 2, WS_MEMORY_CUDA_G
 /* "weights,kv_cache" in any order; another word is WS_EUSAGE. */
 int ws_memory_parse(const char *text, unsigned *out, struct ws_err *err);
 const char *ws_memory_text(unsigned memory); /* the reverse; "" for none */
+/* The memory that this server can release: a vLLM has no tag for its graphs. */
+unsigned ws_endpoint_memory(const struct ws_endpoint_info *info);
+/* Does the server keep a copy of the weights that ws_endpoint_sleep releases? */
+bool ws_endpoint_keeps_weights(const struct ws_endpoint_info *info);
 
 /* Releases memory. Released weights lose their content, unless the server keeps a copy. infos[i]
  * belongs to to->urls[i]. A server with running requests dies of it, so each must flush first,
@@ -298,18 +302,19 @@ const char *ws_memory_text(unsigned memory); /* the reverse; "" for none */
 int ws_endpoint_sleep(const struct ws_call *to, const struct ws_endpoint_info *infos,
                       unsigned memory, ws_deadline patience, struct ws_endpoint_answer *answers,
                       struct ws_err *err);
-/* Takes released memory back. Never name memory that was not released: servers die of it. */
+/* Takes released memory back: memory[i] of to->urls[i], none where it is 0. Never name memory that
+ * was not released: servers die of it. */
 int ws_endpoint_wake(const struct ws_call *to, const struct ws_endpoint_info *infos,
-                     unsigned memory, struct ws_endpoint_answer *answers, struct ws_err *err);
+                     const unsigned *memory, struct ws_endpoint_answer *answers,
+                     struct ws_err *err);
 
 struct ws_waking {
 	const char *url;
 	const struct ws_endpoint_info *info;
-	unsigned memory;          /* enum ws_memory: to be taken back, not 0 */
+	unsigned memory;          /* enum ws_memory: to be taken back */
 	struct ws_endpoint_answer answer;
 };
-/* Wakes endpoints that released different memory. -1 and the first failure
- * if an endpoint did not confirm. */
+/* The same. -1 and the first failure if an endpoint did not confirm. */
 int ws_endpoint_wake_each(struct ws_http *http, struct ws_waking *items, size_t n,
                           ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err);
 /* True if the server refused or the request never left: the memory is still released. Without an

@@ -7,6 +7,7 @@
  *   POST /wake_up?tags=weights
  */
 #include "endpoint_call.h"
+#include "endpoint_words.h"
 
 #include "wsync/tool/json.h"
 #include "wsync/tool/str.h"
@@ -51,6 +52,17 @@ const char *ws_memory_text(unsigned memory)
 	return texts[memory & WS_MEMORY_ALL];
 }
 
+unsigned ws_endpoint_memory(const struct ws_endpoint_info *info)
+{
+	return info->can.memory ? WS_MEMORY_ALL : WS_MEMORY_WEIGHTS | WS_MEMORY_KV_CACHE;
+}
+
+/* /sleep without a level is vLLM's level 1. */
+bool ws_endpoint_keeps_weights(const struct ws_endpoint_info *info)
+{
+	return info->weights_copy || !info->can.memory;
+}
+
 static void write_tags(struct ws_buf *body, unsigned memory)
 {
 	struct ws_jw w;
@@ -66,7 +78,8 @@ static void write_tags(struct ws_buf *body, unsigned memory)
 	ws_jw_end_object(&w);
 }
 
-/* Chooses the route for one server. wake is room for a route with a query. */
+/* Chooses the route for one server, which has some of this memory. wake is room for a route with a
+ * query. */
 static int choose(const struct ws_endpoint_info *info, bool sleep, unsigned memory,
                   char *wake, const char **path, struct ws_err *err)
 {
@@ -74,21 +87,18 @@ static int choose(const struct ws_endpoint_info *info, bool sleep, unsigned memo
 		*path = sleep ? "/release_memory_occupation" : "/resume_memory_occupation";
 		return 0;
 	}
+	const unsigned has = ws_endpoint_memory(info), part = memory & has;
 	if (!info->can.sleep)
 		ws_err_set(err, WS_EREFUSED, "%s has neither /release_memory_occupation nor /sleep",
 		           info->url);
-	else if (sleep && memory != WS_MEMORY_ALL)
+	else if (sleep && part != has)
 		ws_err_set(err, WS_EREFUSED,
 		           "%s can only sleep completely: its /sleep has no tags", info->url);
-	else if (memory != WS_MEMORY_ALL && memory & (memory - 1))
-		ws_err_set(err, WS_EREFUSED, "%s wakes one tag at a time, or everything",
-		           info->url);
 	else {
-		const unsigned i = memory == WS_MEMORY_WEIGHTS  ? 0 :
-		                   memory == WS_MEMORY_KV_CACHE ? 1 :
-		                                                  2;
-		snprintf(wake, WAKE_MAX, memory == WS_MEMORY_ALL ? "/wake_up" : "/wake_up?tags=%s",
-		         tags[i]);
+		if (part == has)
+			snprintf(wake, WAKE_MAX, "/wake_up");
+		else
+			snprintf(wake, WAKE_MAX, "/wake_up?tags=%s", ws_memory_text(part));
 		*path = sleep ? "/sleep" : wake;
 		return 0;
 	}
@@ -175,8 +185,8 @@ int ws_endpoint_sleep(const struct ws_call *to, const struct ws_endpoint_info *i
 	return rc;
 }
 
-int ws_endpoint_wake(const struct ws_call *to, const struct ws_endpoint_info *infos,
-                     unsigned memory, struct ws_endpoint_answer *answers, struct ws_err *err)
+static int wake_all(const struct ws_call *to, const struct ws_endpoint_info *infos, unsigned memory,
+                struct ws_endpoint_answer *answers, struct ws_err *err)
 {
 	struct request r;
 	struct ws_err why = WS_ERR_INIT;
@@ -203,6 +213,11 @@ struct waking {
 	struct ws_endpoint_answer *answers;
 };
 
+static unsigned memory_of(const struct ws_waking *w)
+{
+	return w->memory & ws_endpoint_memory(w->info);
+}
+
 /* Wakes all items that released exactly this memory, at once. */
 static void wake_alike(struct ws_call to, struct ws_waking *items, size_t n, unsigned memory,
                        struct waking *w)
@@ -211,15 +226,15 @@ static void wake_alike(struct ws_call to, struct ws_waking *items, size_t n, uns
 	to.urls = w->urls;
 	to.n = 0;
 	for (size_t i = 0; i < n; i++)
-		if (items[i].memory == memory) {
+		if (memory_of(&items[i]) == memory) {
 			w->infos[to.n] = *items[i].info;
 			w->urls[to.n++] = items[i].url;
 		}
 	if (to.n == 0)
 		return;
-	(void)ws_endpoint_wake(&to, w->infos, memory, w->answers, &err);
+	(void)wake_all(&to, w->infos, memory, w->answers, &err);
 	for (size_t i = 0, k = 0; i < n; i++)
-		if (items[i].memory == memory)
+		if (memory_of(&items[i]) == memory)
 			items[i].answer = w->answers[k++];
 }
 
@@ -249,4 +264,24 @@ int ws_endpoint_wake_each(struct ws_http *http, struct ws_waking *items, size_t 
 	free(w.urls);
 	free(w.answers);
 	return first ? -1 : 0;
+}
+
+int ws_endpoint_wake(const struct ws_call *to, const struct ws_endpoint_info *infos,
+                     const unsigned *memory, struct ws_endpoint_answer *answers,
+                     struct ws_err *err)
+{
+	struct ws_waking *items = calloc(to->n + 1, sizeof *items);
+	struct ws_err why = WS_ERR_INIT;
+	if (!items) {
+		ws_oom(&why);
+		return refuse_all(to, &why, answers, err);
+	}
+	for (size_t i = 0; i < to->n; i++)
+		items[i] = (struct ws_waking){ .url = to->urls[i], .info = &infos[i],
+			                       .memory = memory[i] };
+	(void)ws_endpoint_wake_each(to->http, items, to->n, to->until, to->cancel, &why);
+	for (size_t i = 0; i < to->n; i++)
+		answers[i] = items[i].answer;
+	free(items);
+	return ws_endpoint_sum_up("wake", to->n, answers, err);
 }

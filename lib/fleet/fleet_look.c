@@ -208,15 +208,24 @@ static const char *fate_of(const struct ws_journal_entry *e)
 	                                     "which cannot be seen from here";
 }
 
+/* Pauses, and memory whose content is not lost. */
+static bool is_harmless(const struct ws_fleet_view *v, const struct ws_journal_endpoint *at)
+{
+	const bool kept = v->info.info_path && ws_endpoint_keeps_weights(&v->info);
+	return at->state != WS_PARTIAL && (kept || !(at->asleep & WS_MEMORY_WEIGHTS));
+}
+
 static void judge_record(struct ws_fleet_view *v, const struct ws_journal_entry *e,
                          const struct ws_journal_endpoint *at)
 {
 	const struct ws_process *of = &e->record.process;
 	const long long pid = (long long)of->pid;
 	const char *mixture = ws_journal_mixture(at);
-	if (e->record.by_hand && at->state != WS_PARTIAL && !(at->asleep & WS_MEMORY_WEIGHTS)) {
+	if (e->record.by_hand && is_harmless(v, at)) {
 		judge(v, WS_READY_PAUSED, "%s by wsync-ctl, process %lld on %s",
-		      at->paused ? "it is paused" : "its caches are released", pid, of->host);
+		      at->paused                     ? "it is paused" :
+		      at->asleep & WS_MEMORY_WEIGHTS ? "its memory is released" :
+		                                       "its caches are released", pid, of->host);
 		return;
 	}
 	v->mixed |= mixture != NULL;

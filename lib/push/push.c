@@ -24,8 +24,9 @@ static int meet_senders(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* Detects the servers. A dry run needs no endpoint. A completion has its protocol already. */
-static int detect(struct ws_push *p, struct ws_err *err)
+/* Detects the servers. A dry run needs no endpoint. A completion has its protocol already, and
+ * wakes nobody. */
+static int detect(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	if (!p->opts.n_endpoints)
 		return 0;
@@ -34,6 +35,8 @@ static int detect(struct ws_push *p, struct ws_err *err)
 	if (push_connect(p, err) || push_roll_call(p, err))
 		return -1;
 	push_match_records(p);
+	if ((!p->opts.complete && push_note_asleep(p, s->asleep, err)) || push_check_awake(p, err))
+		return -1;
 	return push_twins(p, err) ||
 	                       (!p->opts.complete && push_choose(p, err)) ||
 	                       push_in_step(p, err) || push_others_connect(p, err) ? -1 : 0;
@@ -45,7 +48,7 @@ static int get_ready(struct ws_push *p, const struct ws_push_source *s, struct w
 	push_enter(p, WS_PHASE_CONNECT);
 	if (ws_endpoint_check_version(p->from.weight_version, err) || push_check_files(p, err) ||
 	    push_sender_enter(p, err) || push_lock_endpoints(p, err) ||
-	    push_note_asleep(p, s->asleep, err) || detect(p, err) ||
+	    detect(p, s, err) ||
 	    (p->opts.stage && !p->opts.dry_run && push_stage_check(p, err)) ||
 	    push_staged_may_end(p, err))
 		return -1;
@@ -144,7 +147,7 @@ static int find_update(struct ws_push *p, const struct ws_push_source *s, struct
 {
 	push_enter(p, WS_PHASE_CONNECT);
 	if (ws_endpoint_check_version(p->from.weight_version, err) ||
-	    push_lock_endpoints(p, err) || push_staged_find(p, err) || detect(p, err))
+	    push_lock_endpoints(p, err) || push_staged_find(p, err) || detect(p, s, err))
 		return -1;
 	push_enter(p, WS_PHASE_PLAN);
 	return push_staged_check(p, err) || push_legal(p, err) || plan_proof(p, s, err) ||
@@ -236,7 +239,8 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 		e->caches = (struct ws_caches){ 0 };
 		e->disconnected = e->timed_out = e->slept = e->staged = false;
 		e->paused_since = e->paused_ns = 0;
-		e->asleep = 0;
+		e->asleep = e->recorded_asleep = 0;
+		e->recorded = false;
 		e->may_finish = e->holds_parts = e->label_moved = e->label_read = false;
 		e->end = WS_END_UNKNOWN;
 		e->coverage = -1;

@@ -444,10 +444,16 @@ static int write_down(struct repair *r, struct ws_err *err)
 
 /* ---- all together ---------------------------------------------------------------------------- */
 
-/* True if only a push can complete its weights. */
-static bool is_torn(const struct ws_repair_answer *a)
+/* True if only a push can complete its weights. A wake brings back those that wsync-ctl released at
+ * a server that keeps a copy. */
+static bool is_incomplete(const struct repair *r, size_t i)
 {
-	return !a->busy && (a->state == WS_PARTIAL || (a->paused && a->asleep & WS_MEMORY_WEIGHTS));
+	const struct ws_repair_answer *a = &r->answers[i];
+	if (a->busy || a->state == WS_PARTIAL || !(a->asleep & WS_MEMORY_WEIGHTS))
+		return !a->busy && a->state == WS_PARTIAL;
+	return r->entry->record.by_hand ?
+	               !a->err.code && !ws_endpoint_keeps_weights(&r->infos[i]) :
+	               a->paused;
 }
 
 /* A vLLM whose workers answer earlier requests takes no push. */
@@ -474,8 +480,9 @@ static int sum_up(const struct repair *r, struct ws_err *err)
 	size_t torn = 0;
 	bool slept = false, restart = false;
 	for (size_t i = 0; i < rec->n_endpoints; i++) {
-		const struct ws_repair_answer *a = &r->answers[i];
-		if (is_torn(a) && torn++ == 0) {
+		struct ws_repair_answer *a = &r->answers[i];
+		a->incomplete = is_incomplete(r, i);
+		if (a->incomplete && torn++ == 0) {
 			where = rec->endpoints[i].url;
 			slept = rec->endpoints[i].slept;
 			restart = is_out_of_step(r, i);

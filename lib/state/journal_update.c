@@ -177,17 +177,25 @@ bool ws_journal_stays_asleep(const struct ws_journal_record *r, const struct ws_
 }
 
 static void forget_memory(struct ws_journal_entry *e, const char *const *urls, size_t n,
-                          const struct ws_journal_sent *sent)
+                          bool pauses)
 {
 	for (size_t i = e->record.n_endpoints; i-- > 0;) { /* backwards: it may be removed */
 		struct ws_journal_endpoint now = e->record.endpoints[i];
 		if (!now.slept || !is_among(now.url, urls, n) ||
-		    ws_journal_stays_asleep(&e->record, &now, sent->pauses))
+		    ws_journal_stays_asleep(&e->record, &now, pauses))
 			continue;
-		now.slept = false;
-		now.asleep = 0;
+		now.slept = e->record.endpoints[i].slept = false;
+		now.asleep = e->record.endpoints[i].asleep = 0;
 		ws_journal_change(e, &now, 1, NULL);
 	}
+}
+
+void ws_journal_take_memory(struct ws_journal_list *list, const char *own, const char *const *urls,
+                            size_t n, bool pauses)
+{
+	for (size_t i = 0; i < list->n; i++)
+		if (!list->items[i].err.code && strcmp(list->items[i].path, own) != 0)
+			forget_memory(&list->items[i], urls, n, pauses);
 }
 
 /* A push that succeeded ends what was done by hand before it. */
@@ -211,7 +219,7 @@ void ws_journal_clear(struct ws_journal_list *list, const char *own, const char 
 		struct ws_journal_entry *e = &list->items[i];
 		if (e->err.code || (e->path && own && strcmp(e->path, own) == 0))
 			continue;
-		forget_memory(e, urls, n, sent);
+		forget_memory(e, urls, n, sent->pauses);
 		if (!sent->refused && e->record.by_hand)
 			end_by_hand(e, urls, n, sent);
 		else if (!sent->refused)
@@ -230,6 +238,7 @@ static bool change(struct ws_journal_endpoint *now, const struct ws_deed *d, boo
 {
 	switch (d->what) {
 	case WS_DEED_PAUSED:
+		now->paused = now->paused || by_hand;
 		return now->paused;
 	case WS_DEED_RESUMED:
 		if (!now->paused && !by_hand)
@@ -249,6 +258,7 @@ static bool change(struct ws_journal_endpoint *now, const struct ws_deed *d, boo
 			now->inherited = false;
 		}
 		now->asleep &= ~d->memory;
+		now->paused = now->paused && !(d->resumes && by_hand && !now->asleep);
 		break;
 	}
 	now->slept = true;
@@ -327,8 +337,7 @@ int ws_journal_note_deed(const char *state_dir, const char *url,
 	for (size_t i = 0; i < list.n; i++)
 		if (!list.items[i].err.code)
 			said |= note_in(&list.items[i], url, info, deed);
-	if (rc == 0 && !said && (deed->what == WS_DEED_PAUSED ||
-	                         (deed->what == WS_DEED_SLEPT && !deed->told)))
+	if (rc == 0 && !said && (deed->what == WS_DEED_PAUSED || deed->what == WS_DEED_SLEPT))
 		rc = record_by_hand(state_dir, url, info, deed, err);
 	ws_locks_drop(locks);
 	ws_journal_list_free(&list);

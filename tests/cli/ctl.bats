@@ -276,6 +276,9 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1],
 	out_has "$url  awake"
 	[ "$(asked a)" = 'POST /resume_memory_occupation {"tags":["weights"]}' ]
 	try wsync-ctl wake -e "$url"
+	[ "$(asked a)" = 'POST /resume_memory_occupation {"tags":["kv_cache"]}' ]
+	try wsync-ctl sleep -e "$url"
+	try wsync-ctl wake -e "$url"
 	[ "$(asked a)" = 'POST /resume_memory_occupation {}' ]
 	try wsync-ctl sleep --tags weights,disk -e "$url"
 	expect_status 2
@@ -322,7 +325,7 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1],
 @test "an endpoint that refuses to be woken may not sleep" {
 	start a wsync-endpoint --listen 127.0.0.1:0
 	eventually grep -q ready a.out
-	try wsync-ctl wake -e "$(grep -o 'http://[^ ]*' a.out)"
+	try wsync-ctl wake --tags weights -e "$(grep -o 'http://[^ ]*' a.out)"
 	expect_status 5
 	err_has "wake only released memory"
 }

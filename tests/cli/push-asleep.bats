@@ -189,6 +189,8 @@ or others changed its memory: wsync-ctl repair --forget --endpoint $url"
 	expect_status 0
 	out_has "resumed  committed"
 	expect_two "$url"
+	try wsync-ctl ready -e "$url"
+	expect_status 0
 	[ "$(journal "$url" "[p for p in paths if p in ('/resume_memory_occupation', \
 '/continue_generation')][-2:]")" = \
 		"['/resume_memory_occupation', '/continue_generation']" ] ||
@@ -279,6 +281,7 @@ or others changed its memory: wsync-ctl repair --forget --endpoint $url"
 		"[(True, 'one.safetensors'), (True, 'two.safetensors'), (False, \
 'one.safetensors'), (True, 'two.safetensors')]"
 	err_has "'disk' is none of weights, kv_cache and cuda_graph"
+	rm state/wsync/pushes/*.json # wsync-ctl wrote them where this push does not look
 	expect_two "$url"
 	try wsync-ctl version -e "$url"
 	expect_out 9
@@ -461,11 +464,100 @@ again() {
 	expect_status 5
 	expect_state "$url" "['kv_cache']" True
 	again "$pid" --lineage sglang-2026 --memory-saver drop
-	try wsync-push two.safetensors -e "$url"
-	expect_status 2
-	err_has "--asleep is missing"
+	try wsync-push absent.safetensors -e "$url"
+	expect_status 3
 	expect_state "$url" '[]' False
 	is_asked "$url" /pause_generation 0
+}
+
+@test "what was released before a restart is no matter of pushes, wake and repair" {
+	asleep one weights,kv_cache
+	again "$pid" --lineage sglang-2026 --memory-saver drop
+	try wsync-ctl wake -e "$url"
+	expect_status 0
+	out_has "no memory is recorded as released since it started"
+	is_asked "$url" /resume_memory_occupation 0
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+
+	try wsync-ctl sleep -e "$url"
+	again "$pid" --lineage sglang-2026 --memory-saver drop
+	try wsync-ctl repair
+	expect_status 0
+	out_has "was restarted since"
+	try wsync-ctl sleep -e "$url"
+	again "$pid" --lineage sglang-2026 --memory-saver drop
+	try wsync-push two.safetensors -e "$url" --weight-version 8 --only-stale
+	expect_status 0
+	is_asked "$url" /resume_memory_occupation 0
+	expect_two "$url"
+
+	# Released between two lines, in the record of the process itself.
+	lines_to
+	printf 'one.safetensors\n' >&7
+	eventually results 1
+	try wsync-ctl sleep -e "$url"
+	again "${background[-2]}" --lineage sglang-2026 --memory-saver drop 7>&-
+	printf 'two.safetensors\n' >&7
+	exec 7>&-
+	finished push 0 "$push"
+	is_asked "$url" /resume_memory_occupation 0
+	expect_two "$url"
+}
+
+@test "wake takes back what is recorded as released, and nothing else" {
+	asleep one kv_cache
+	try wsync-ctl wake --tags weights,kv_cache -e "$url"
+	expect_status 5
+	err_has "$url: the memory of weights is awake"
+	try wsync-ctl wake -e "$url"
+	expect_status 0
+	try wsync-ctl wake -e "$url"
+	expect_status 5
+	err_has "no record says that its memory is released"
+	err_has "hint: wake only released memory: if others released it, list it: wsync-ctl wake --tags"
+	try wsync-ctl sleep -e "$url"
+	try wsync-ctl wake --tags weights -e "$url"
+	expect_status 0
+	try wsync-ctl wake -e "$url"
+	expect_status 0
+	expect_state "$url" '[]' False
+	# The record knows that all of it is awake.
+	for list in weights kv_cache "weights --pause none"; do
+		# shellcheck disable=SC2086  # words
+		try wsync-push two.safetensors -e "$url" --asleep $list
+		expect_status 2
+		err_has "left nothing released"
+	done
+	is_asked "$url" /resume_memory_occupation 3
+	try wsync-ctl resume -e "$url"
+	expect_status 5
+	err_has "hint: push all weights: wsync-push SOURCE -e $url --asleep recorded; --force"
+	try wsync-ctl repair --again
+	expect_status 9
+	err_has "hint: push everything: wsync-push SOURCE -e $url --asleep recorded"
+	try wsync-push two.safetensors -e "$url" --asleep recorded
+	expect_status 0
+	expect_two "$url"
+}
+
+@test "repair reports weights that wsync-ctl released, as ready does" {
+	asleep one weights,kv_cache
+	for again in "" --again; do
+		# shellcheck disable=SC2086  # words
+		try wsync-ctl repair $again
+		expect_status 9
+		out_has "still released: weights,kv_cache"
+		err_has "hint: push everything"
+	done
+	expect_state "$url" "['weights', 'kv_cache']" False
+	# What a push has woken is in its record alone.
+	try wsync-ctl pause -e "$url"
+	try wsync-push two.safetensors -e "$url" --asleep recorded
+	expect_status 0
+	try wsync-ctl ready -e "$url"
+	expect_status 0
+	expect_two "$url"
 }
 
 @test "a line of --stdin that fails before its pause does not pause a server that was restarted" {

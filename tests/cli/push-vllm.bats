@@ -387,6 +387,44 @@ if path == "/update_weights" and kept[path] == 2:
 		explain "$(posts "$url")"
 }
 
+@test "what wsync-ctl released at a vLLM comes back, paused before or not" {
+	models
+	for version in 0.20 0.33; do
+		vllm "v$version" "$version"
+		for way in "no|recorded|" "yes|recorded|" "yes|weights,kv_cache|" \
+			"yes|weights,kv_cache,cuda_graph|--tags weights,kv_cache"; do
+			IFS='|' read -r paused list tags <<<"$way"
+			[ "$paused" = no ] || try wsync-ctl pause -e "$url"
+			# shellcheck disable=SC2086  # words
+			try wsync-ctl sleep -e "$url" $tags
+			expect_status 0
+			# It keeps a copy of its weights.
+			try wsync-ctl ready -e "$url" --json
+			expect_json '[l["reason"] for l in lines if l["type"] == "endpoint"]' \
+				"['paused']"
+			try wsync-ctl repair
+			expect_status 0
+			try wsync-push m -e "$url"
+			expect_status 2
+			err_has "left weights,kv_cache released, and --asleep is missing"
+			try wsync-push m -e "$url" --asleep "$list"
+			expect_status 0
+			expect_journal "$url" 's["paused"], s["released"]' "(False, [])"
+			try wsync-ctl ready -e "$url"
+			expect_status 0
+			try wsync-ctl repair
+			expect_out "nothing to repair"
+		done
+		try wsync-ctl pause -e "$url"
+		try wsync-ctl sleep -e "$url"
+		try wsync-ctl wake -e "$url"
+		expect_status 0
+		try wsync-ctl ready -e "$url" # it runs again
+		expect_status 0
+		expect_journal "$url" 's["paused"], s["released"]' "(False, [])"
+	done
+}
+
 @test "a vLLM without dev mode, TRL's server and prime-rl's are recognized" {
 	models
 	canned stock '/version=200:{"version":"0.32.0"}' '/v1/models=200:{"data":[{"id":"m"}]}'

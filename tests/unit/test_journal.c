@@ -358,17 +358,14 @@ SCRATCH_TEST(woken_weights_are_none_until_a_push_brings_them)
 	ws_journal_abandon(l);
 }
 
-/* A pause, and memory that the server does not report itself, make a record, and one only. */
+/* A pause and a release make a record, and one only. */
 SCRATCH_TEST(what_is_done_by_hand_is_recorded)
 {
 	static const char url[] = "http://gpu1:1";
 	const struct ws_endpoint_info info = { .instance = 7, .info_path = "/server_info",
 		                               .identity = { .strength = WS_IDENTITY_SURE } };
-	struct ws_deed deed = { .what = WS_DEED_SLEPT, .memory = WS_MEMORY_ALL, .told = true };
+	struct ws_deed deed = { .what = WS_DEED_PAUSED };
 	struct ws_journal_list list;
-	ws_journal_note_deed("state", url, &info, &deed, NULL);
-	assert_int_equal(count_files(), 0);
-	deed.what = WS_DEED_PAUSED;
 	ws_journal_note_deed("state", url, &info, &deed, NULL);
 	ws_journal_note_deed("state", "http://other-name:1", &info, &deed, NULL);
 	assert_int_equal(count_files(), 1);
@@ -385,6 +382,60 @@ SCRATCH_TEST(what_is_done_by_hand_is_recorded)
 	deed.what = WS_DEED_RESUMED;
 	ws_journal_note_deed("state", url, &info, &deed, NULL);
 	assert_int_equal(count_files(), 0);
+}
+
+/* The same is recorded of memory, whatever record there is. A vLLM runs again with its last wake. */
+SCRATCH_TEST(a_release_is_recorded_alike_with_and_without_a_pause)
+{
+	static const char url[] = "http://gpu1:1";
+	const struct ws_endpoint_info info = { .instance = 7, .info_path = "/server_info" };
+	const struct ws_deed paused = { .what = WS_DEED_PAUSED },
+			     slept = { .what = WS_DEED_SLEPT,
+		                       .memory = WS_MEMORY_WEIGHTS | WS_MEMORY_KV_CACHE };
+	struct ws_deed woken = { .what = WS_DEED_WOKEN, .memory = WS_MEMORY_WEIGHTS,
+		                 .kept = true, .resumes = true };
+	struct ws_journal_list list;
+	for (int pauses = 0; pauses < 2; pauses++) {
+		if (pauses)
+			ws_journal_note_deed("state", url, &info, &paused, NULL);
+		ws_journal_note_deed("state", url, &info, &slept, NULL);
+		const struct ws_journal_endpoint *e = &only(&list)->record.endpoints[0];
+		assert_int_equal(e->asleep, slept.memory);
+		assert_int_equal(e->paused, pauses);
+		ws_journal_list_free(&list);
+		woken.memory = WS_MEMORY_WEIGHTS;
+		ws_journal_note_deed("state", url, &info, &woken, NULL);
+		assert_int_equal(only(&list)->record.endpoints[0].paused, pauses);
+		ws_journal_list_free(&list);
+		woken.memory = WS_MEMORY_KV_CACHE;
+		ws_journal_note_deed("state", url, &info, &woken, NULL);
+		assert_int_equal(count_files(), 0);
+	}
+}
+
+SCRATCH_TEST(records_of_another_start_say_nothing_about_memory)
+{
+	static const char url[] = "http://gpu1:1";
+	const struct ws_endpoint_info now = { .instance = 7, .info_path = "/server_info" },
+				      later = { .instance = 8, .info_path = "/server_info" };
+	const struct ws_deed paused = { .what = WS_DEED_PAUSED },
+			     slept = { .what = WS_DEED_SLEPT, .memory = WS_MEMORY_KV_CACHE };
+	struct ws_journal_list list;
+	ws_journal_note_deed("state", url, &now, &paused, NULL);
+	assert_int_equal(ws_journal_list("state", &list, NULL), 0);
+	assert_false(ws_journal_memory(&list, url, &now).told); /* it says nothing about memory */
+	ws_journal_list_free(&list);
+	ws_journal_note_deed("state", url, &now, &slept, NULL);
+	assert_int_equal(ws_journal_list("state", &list, NULL), 0);
+	struct ws_journal_memory m = ws_journal_memory(&list, url, &now);
+	assert_true(m.told && !m.restarted && m.asleep == WS_MEMORY_KV_CACHE);
+	m = ws_journal_memory(&list, url, NULL);
+	assert_true(m.told && m.asleep == WS_MEMORY_KV_CACHE);
+	m = ws_journal_memory(&list, url, &later);
+	assert_true(!m.told && m.restarted && !m.asleep);
+	m = ws_journal_memory(&list, "http://gpu2:1", &now);
+	assert_true(!m.told && !m.restarted);
+	ws_journal_list_free(&list);
 }
 
 /* Weights that came back without values are no weights until a whole push, or --force. */

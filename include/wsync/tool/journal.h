@@ -155,6 +155,7 @@ struct ws_repair_answer {
 	bool in_update;           /* it did not answer the request to end its open update */
 	bool staged;              /* it keeps a staged update, which is in order */
 	bool restarted;           /* another start of the server, which the record is not about */
+	bool incomplete;          /* only a push can complete its weights */
 	bool settled;             /* nothing is left to repair: the record forgets it */
 };
 
@@ -188,6 +189,15 @@ bool ws_journal_is_about(const struct ws_journal_endpoint *e, const char *url,
  * NULL: nothing. */
 const char *ws_journal_mixture(const struct ws_journal_endpoint *e);
 
+/* What records say of the memory of the server at this URL. */
+struct ws_journal_memory {
+	bool told;                /* a record of this start of the server says it */
+	bool restarted;           /* only a record of an earlier start does */
+	unsigned asleep;          /* enum ws_memory: still released */
+};
+struct ws_journal_memory ws_journal_memory(const struct ws_journal_list *list, const char *url,
+                                           const struct ws_endpoint_info *info);
+
 /* Is there anything to repair at this endpoint? */
 bool ws_journal_owes(const struct ws_journal_endpoint *e);
 
@@ -195,8 +205,8 @@ bool ws_journal_owes(const struct ws_journal_endpoint *e);
 struct ws_deed {
 	enum { WS_DEED_PAUSED, WS_DEED_RESUMED, WS_DEED_SLEPT, WS_DEED_WOKEN } what;
 	unsigned memory;          /* enum ws_memory, of SLEPT and WOKEN */
-	bool told;                /* SLEPT: the server says itself that it sleeps: no new record */
-	bool kept;                /* WOKEN: it has kept a copy of its weights */
+	/* WOKEN: the server has kept a copy of its weights; a pause ends with the last wake */
+	bool kept, resumes;
 };
 /* To be called after the deed. Corrects the records of this server; if it was paused or put to
  * sleep and no record says so, makes one by hand. Does nothing while a push is using the endpoint.

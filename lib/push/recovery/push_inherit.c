@@ -137,6 +137,10 @@ static void inherit_endpoint(struct ws_push *p, const struct ws_journal_entry *e
 	e->found_paused = e->found_paused || (!own && !r->by_hand && left_paused(entry, was));
 	const bool pauses = p->opts.pause != WS_PAUSE_NONE;
 	const bool sleeps = r->by_hand ? was->asleep != 0 : was->slept;
+	if (was->slept) {
+		e->recorded = true;
+		e->recorded_asleep = was->asleep;
+	}
 	if (sleeps && !ws_journal_stays_asleep(r, was, pauses)) {
 		e->slept = true;
 		e->asleep = was->asleep;
@@ -184,6 +188,12 @@ static size_t find_by_instance(const struct ws_push *p, const struct ws_journal_
 	return i;
 }
 
+static void forget_memory(struct push_endpoint *e)
+{
+	e->slept = e->recorded = false;
+	e->asleep = e->recorded_asleep = 0;
+}
+
 /* The server was restarted: it has whole weights of its own, and owes nothing. */
 static void forget_start(struct ws_push *p, struct ws_journal_entry *entry,
                          const struct ws_journal_endpoint *was, size_t i)
@@ -194,33 +204,27 @@ static void forget_start(struct ws_push *p, struct ws_journal_entry *entry,
 		push_warn(p, e->url, "it was restarted since push %lld, whose record is forgotten",
 		          (long long)entry->record.process.pid);
 	push_target_event(&e->weights, PUSH_RUN_BEGINS);
-	e->found_paused = e->slept = e->may_finish = false;
-	e->asleep = 0;
+	e->found_paused = e->may_finish = false;
+	forget_memory(e);
 	e->left[0] = '\0';
 	ws_journal_change(entry, &gone, 1, NULL);
 }
 
 /* Returns whether the record was about an earlier start of one of our endpoints. */
-static bool match(struct ws_push *p, struct ws_journal_entry *entry)
+static bool forget_starts(struct ws_push *p, struct ws_journal_entry *entry)
 {
 	bool forgot = false;
 	const struct ws_journal_record *r = &entry->record;
 	for (size_t k = r->n_endpoints; k-- > 0;) { /* forget_start may remove it */
 		const struct ws_journal_endpoint was = r->endpoints[k];
 		const size_t i = push_find_endpoint(p, was.url);
-		/* A live push of our endpoints is impossible: we hold their locks. */
-		const bool works = entry->fate == WS_PROCESS_ALIVE && !is_ours(r);
-		const size_t other =
-			i < p->opts.n_endpoints || works ? i : find_by_instance(p, &was);
-		if (other == p->opts.n_endpoints)
+		if (i == p->opts.n_endpoints || !ws_journal_is_other(&was, &p->to.infos[i]))
 			continue;
-		if (other != i)
-			inherit_endpoint(p, entry, &was, other);
-		else if (ws_journal_is_other(&was, &p->to.infos[i]) &&
-		         was.open_update != WS_UPDATE_DISK && !push_own_entry(p, entry)) {
+		forgot = true;
+		if (was.open_update != WS_UPDATE_DISK && !push_own_entry(p, entry))
 			forget_start(p, entry, &was, i);
-			forgot = true;
-		}
+		else
+			forget_memory(&p->to.endpoints[i]);
 	}
 	return forgot;
 }
@@ -239,6 +243,21 @@ static void inherit_again(struct ws_push *p, const struct ws_journal_list *list)
 	}
 }
 
+/* A live push of our endpoints by other URLs is left alone: we do not hold these locks. */
+static void inherit_by_instance(struct ws_push *p, const struct ws_journal_entry *entry)
+{
+	const struct ws_journal_record *r = &entry->record;
+	if (entry->err.code || (entry->fate == WS_PROCESS_ALIVE && !is_ours(r)))
+		return;
+	for (size_t k = 0; k < r->n_endpoints; k++) {
+		const struct ws_journal_endpoint *was = &r->endpoints[k];
+		const size_t i = find_by_instance(p, was);
+		if (push_find_endpoint(p, was->url) == p->opts.n_endpoints &&
+		    i < p->opts.n_endpoints)
+			inherit_endpoint(p, entry, was, i);
+	}
+}
+
 void push_match_records(struct ws_push *p)
 {
 	struct ws_journal_list list = { 0 };
@@ -248,13 +267,17 @@ void push_match_records(struct ws_push *p)
 		(void)ws_journal_list(p->opts.state_dir, &list, NULL);
 	bool forgot = false;
 	for (size_t i = list.n; i-- > 0;)
-		forgot |= !list.items[i].err.code && match(p, &list.items[i]);
+		forgot |= !list.items[i].err.code && forget_starts(p, &list.items[i]);
 	for (size_t i = p->recovery.left.n; i-- > 0;)
-		forgot |= match(p, &p->recovery.left.items[i]);
+		forgot |= forget_starts(p, &p->recovery.left.items[i]);
 	if (forgot) {
 		inherit_again(p, &list);
 		inherit_again(p, &p->recovery.left);
 	}
+	for (size_t i = 0; i < list.n; i++)
+		inherit_by_instance(p, &list.items[i]);
+	for (size_t i = 0; i < p->recovery.left.n; i++)
+		inherit_by_instance(p, &p->recovery.left.items[i]);
 	ws_journal_list_free(&list);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		if (p->to.endpoints[i].left[0])

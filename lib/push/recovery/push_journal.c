@@ -342,7 +342,7 @@ static void note_resumed(struct ws_push *p, struct ws_journal_list *list)
 			if (i == p->opts.n_endpoints || !now.paused ||
 			    !p->to.endpoints[i].paused_now || p->to.endpoints[i].paused)
 				continue;
-			now.paused = false;
+			now.paused = entry->record.endpoints[k].paused = false;
 			ws_journal_change(entry, &now, 1, NULL);
 		}
 	}

@@ -61,19 +61,12 @@ static int check_sharing(const struct ws_endpoint_info *info, struct ws_err *err
 }
 
 /* What makes a vLLM unfit before anything is asked of it. */
-static int check_vllm(const struct push_endpoint *e, const struct ws_endpoint_info *info,
-                      struct ws_err *err)
+static int check_vllm(const struct ws_endpoint_info *info, struct ws_err *err)
 {
-	if (info->control_off) {
-		ws_err_set(err, WS_EREFUSED, "%s: this vLLM has no routes to change weights",
-		           info->url);
-		return ws_err_hint(err, "start it with VLLM_SERVER_DEV_MODE=1 in its environment");
-	}
-	if (!info->sleeping || e->asleep)
+	if (!info->control_off)
 		return 0;
-	ws_err_set(err, WS_EREFUSED, "%s sleeps, and an update would end it", info->url);
-	return ws_err_hint(err, "say so with {asleep} weights,kv_cache, which wakes it first; or "
-	                        "run wsync-ctl wake");
+	ws_err_set(err, WS_EREFUSED, "%s: this vLLM has no routes to change weights", info->url);
+	return ws_err_hint(err, "start it with VLLM_SERVER_DEV_MODE=1 in its environment");
 }
 
 /* A vLLM may understand requests of another form, and do something else. */
@@ -142,7 +135,7 @@ int push_connect(struct ws_push *p, struct ws_err *err)
 	for (size_t i = 0; i < n; i++) {
 		const struct ws_endpoint_info *info = &p->to.infos[i];
 		if (assume(&p->to.infos[i], p->opts.lineage, err) ||
-		    check_vllm(&p->to.endpoints[i], info, err) ||
+		    check_vllm(info, err) ||
 		    (!p->protocol->any_ranks && push_check_ranks(info, err)) ||
 		    check_nccl(p, info, err) || check_sharing(info, err))
 			return ws_err_where(err, NULL, p->to.endpoints[i].url);

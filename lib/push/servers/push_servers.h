@@ -61,6 +61,8 @@ struct push_endpoint {
 	enum push_scope scope;
 	bool slept;        /* a run found memory released, and not all is back yet */
 	unsigned asleep;   /* enum ws_memory: still released */
+	bool recorded;     /* a record says which memory is released: */
+	unsigned recorded_asleep;
 	char message[256]; /* its last message for the report */
 	char left[128];    /* how an earlier push left it; "": whole, as far as is recorded */
 };
@@ -221,8 +223,11 @@ int push_check_ranks_files(const struct ws_push *p, struct ws_err *err); /* for 
 
 /* Memory of the endpoint is still released, or its weights are not back. */
 bool push_is_asleep(const struct push_endpoint *e);
-/* said: ws_push_source.asleep. -1: it contradicts the known state of an endpoint. */
+/* said: ws_push_source.asleep. -1: it contradicts the records of an endpoint. Call it once the
+ * servers are known, because a record of an earlier start says nothing. */
 int push_note_asleep(struct ws_push *p, unsigned said, struct ws_err *err);
+/* -1: a server says that it sleeps, and this push does not wake it. */
+int push_check_awake(const struct ws_push *p, struct ws_err *err);
 int push_wake_weights(struct ws_push *p, struct ws_err *err);
 /* Wakes the rest at the endpoints that will be resumed. ok: the run has not failed; then *err says
  * why waking failed. */

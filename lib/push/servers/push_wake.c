@@ -8,6 +8,8 @@
  * partial. An endpoint that still lacks memory stays paused: the first prompt would crash it. */
 #include "push_state.h"
 
+#include "journal_core.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +27,7 @@ static int contradict(const struct push_endpoint *e, unsigned said, struct ws_er
 {
 	ws_err_set(err, WS_EUSAGE,
 	           "%s: an earlier push or wsync-ctl left %s released%s, and {asleep} %s%s",
-	           e->url, e->asleep ? ws_memory_text(e->asleep) : "nothing",
+	           e->url, e->recorded_asleep ? ws_memory_text(e->recorded_asleep) : "nothing",
 	           e->weights.state == WS_PARTIAL ? ", with incomplete weights" : "",
 	           said ? "says " : "is missing", ws_memory_text(said));
 	ws_err_hint(err,
@@ -60,17 +62,28 @@ static int check_whole(const struct ws_push *p, const struct push_endpoint *e, s
 	return ws_err_where(err, NULL, e->url);
 }
 
-/* Adds the released memory that the caller lists to *e. -1: that contradicts the known state, or
- * this push cannot wake it. */
-static int note(const struct ws_push *p, struct push_endpoint *e, unsigned said, struct ws_err *err)
+/* Does the list of the caller fit the record? Caches that wsync-ctl released may stay released in a
+ * push that resumes nobody. */
+static bool agrees(const struct push_endpoint *e, unsigned said, unsigned list)
 {
-	if (push_is_asleep(e)) {
-		const bool all_known = !(said & WS_MEMORY_ALL & ~e->asleep);
-		if (said & WS_MEMORY_RECORDED ? !all_known : said != e->asleep)
-			return contradict(e, said & WS_MEMORY_ALL, err);
-	} else {
-		e->asleep = said & WS_MEMORY_ALL;
-		e->slept = e->asleep != 0;
+	if (said & WS_MEMORY_RECORDED || (!list && !push_is_asleep(e)))
+		return !(list & ~e->recorded_asleep);
+	return list == e->recorded_asleep;
+}
+
+/* Adds the released memory that the caller lists to *e. -1: that contradicts the records, or this
+ * push cannot wake it. */
+static int note(const struct ws_push *p, size_t i, struct push_endpoint *e, unsigned said,
+                struct ws_err *err)
+{
+	const unsigned has = ws_endpoint_memory(&p->to.infos[i]), list = said & has;
+	e->asleep &= has;
+	e->recorded_asleep &= has;
+	if (e->recorded && !agrees(e, said, list))
+		return contradict(e, said & WS_MEMORY_ALL, err);
+	if (!push_is_asleep(e)) {
+		e->asleep = list;
+		e->slept = list != 0;
 	}
 	return check_whole(p, e, err);
 }
@@ -80,15 +93,27 @@ int push_note_asleep(struct ws_push *p, unsigned said, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint is = p->to.endpoints[i];
-		if (note(p, &is, said, err) == 0)
+		if (note(p, i, &is, said, err) == 0)
 			continue;
-		p->recovery.asleep_as = push_is_asleep(&p->to.endpoints[i]) ?
-		                                WS_ASLEEP_CONTRADICTED :
-		                                WS_ASLEEP_REFUSED;
+		p->recovery.asleep_as = is.recorded ? WS_ASLEEP_CONTRADICTED : WS_ASLEEP_REFUSED;
 		return -1;
 	}
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		(void)note(p, &p->to.endpoints[i], said, NULL);
+		(void)note(p, i, &p->to.endpoints[i], said, NULL);
+	return 0;
+}
+
+int push_check_awake(const struct ws_push *p, struct ws_err *err)
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		const char *url = p->to.endpoints[i].url;
+		if (!p->to.infos[i].sleeping || p->to.endpoints[i].asleep)
+			continue;
+		ws_err_set(err, WS_EREFUSED, "%s sleeps, and an update would end it", url);
+		ws_err_hint(err, "say so with {asleep} weights,kv_cache, which wakes it first; or "
+		                 "run wsync-ctl wake");
+		return ws_err_where(err, NULL, url);
+	}
 	return 0;
 }
 
@@ -129,6 +154,17 @@ static void take_answers(struct ws_push *p, const struct ws_waking *items, size_
 	}
 }
 
+/* From now on our record says what is released at the endpoints of the call. */
+static void take_memory(const struct ws_push *p)
+{
+	struct ws_journal_list list = { 0 };
+	if (!push_has_record(p) || ws_journal_list(p->opts.state_dir, &list, NULL))
+		return;
+	ws_journal_take_memory(&list, ws_journal_path(p->recovery.journal), p->to.call.urls,
+	                       p->to.call.n, p->opts.pause != WS_PAUSE_NONE);
+	ws_journal_list_free(&list);
+}
+
 /* Wakes the part of `memory` that each wanted endpoint (NULL: all) has released. */
 static int wake_those(struct ws_push *p,
                       bool (*wanted)(const struct ws_push *, const struct push_endpoint *),
@@ -153,6 +189,7 @@ static int wake_those(struct ws_push *p,
 		for (size_t k = 0; k < n; k++)
 			settle_memory(&p->to.endpoints[p->to.call.index[k]], &items[k], true);
 	if (n && rc == 0) {
+		take_memory(p);
 		rc = ws_endpoint_wake_each(p->http, items, n, until, cancel, err);
 		take_answers(p, items, n);
 	}
