@@ -9,6 +9,7 @@
 #include "wsync/tool/config.h"
 #include "wsync/tool/input.h"
 #include "wsync/tool/memory.h"
+#include "wsync/tool/name_check_run.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -193,15 +194,34 @@ static int open_push(struct ws_fleet *f, struct ws_err *err)
 
 static void add_times(struct ws_fleet *f, const struct ws_ev_end *end)
 {
-	int64_t ns[WS_PHASE_COUNT];
-	const int64_t total = f->sum.total_ns + end->total_ns;
-	const uint64_t wire = f->sum.wire_bytes + end->wire_bytes;
-	memcpy(ns, f->sum.ns, sizeof ns);
-	f->sum = *end;
-	f->sum.wire_bytes = wire;
-	f->sum.total_ns = total;
+	f->sum.total_ns += end->total_ns;
 	for (int i = 0; i < WS_PHASE_COUNT; i++)
-		f->sum.ns[i] = ns[i] + end->ns[i];
+		f->sum.ns[i] += end->ns[i];
+}
+
+static void take_plan(struct ws_ev_end *to, const struct ws_ev_end *from)
+{
+	to->bytes = from->bytes;
+	to->tensors = from->tensors;
+	to->buckets = from->buckets;
+	to->digest = from->digest;
+	to->bucket_size = from->bucket_size;
+}
+
+/* A step that failed before it had a plan does not hide the plan of the step before. */
+static void add_step(struct ws_fleet *f, const struct ws_ev_end *end)
+{
+	const struct ws_ev_end before = f->sum;
+	add_times(f, end);
+	const struct ws_ev_end times = f->sum;
+	f->sum = *end;
+	f->sum.total_ns = times.total_ns;
+	memcpy(f->sum.ns, times.ns, sizeof times.ns);
+	f->sum.wire_bytes += before.wire_bytes;
+	if (end->tensors)
+		return;
+	take_plan(&f->sum, &before);
+	f->sum.first_byte_ns = before.first_byte_ns;
 }
 
 /* Runs a push to the chosen endpoints, and keeps its results. */
@@ -213,7 +233,7 @@ static int run_push(struct ws_fleet *f, const struct ws_push_source *source, str
 	ws_push_set_deadline(f->push, f->until);
 	const int rc = ws_push_run(f->push, source, &end, err);
 	f->asleep = ws_push_asleep(f->push);
-	add_times(f, &end);
+	add_step(f, &end);
 	for (size_t k = 0; k < end.n_endpoints && k < f->n_chosen; k++) {
 		struct member *m = &f->members[f->index[k]];
 		m->result = end.endpoints[k];
@@ -280,6 +300,27 @@ static bool may_retry(struct ws_fleet *f)
 	return true;
 }
 
+/* If some endpoints have the new weights and some do not, that is the exit status, as of one
+ * push. */
+static int note_partial(const struct ws_fleet *f, struct ws_err *err)
+{
+	size_t updated = 0, others = 0;
+	for (size_t i = 0; i < f->n; i++) {
+		const struct ws_ev_endpoint_result *r = &f->members[i].result;
+		const bool has = r->state == WS_COMMITTED &&
+		                 r->evidence.end != WS_END_UNANSWERED;
+		updated += has;
+		others += !has && !r->current;
+	}
+	if (!updated || !others || err->code == WS_EPARTIAL || err->code == WS_ECANCELLED)
+		return -1;
+	if (err->endpoint[0] && !strstr(err->msg, err->endpoint))
+		ws_err_wrap(err, "%s", err->endpoint);
+	ws_err_wrap(err, "%zu of %zu endpoints updated", updated, f->n);
+	err->code = WS_EPARTIAL;
+	return -1;
+}
+
 /* Pushes to the members that wait; canaries: to those only. */
 static int push_step(struct ws_fleet *f, const struct ws_push_source *source, bool canaries,
                      struct ws_err *err)
@@ -292,10 +333,10 @@ static int push_step(struct ws_fleet *f, const struct ws_push_source *source, bo
 		if (f->opts.min_endpoints && may_be_gone(&why) &&
 		    !ws_deadline_passed(f->until) && !ws_cancelled(f->opts.push.cancel) &&
 		    (leave_out_gone(f, &why, &any, err) || check_left(f, &why, err)))
-			return -1;
+			return note_partial(f, err);
 		if (!any || !may_retry(f)) {
 			*err = why;
-			return -1;
+			return note_partial(f, err);
 		}
 	}
 	return 0;
@@ -516,12 +557,69 @@ static int check_canaries(struct ws_fleet *f, const char *version, struct ws_err
 	return rc;
 }
 
+/* Of a check that changes nothing, only what is wrong with the names is told: the push says the
+ * rest. */
+static void tell_names(void *ctx, const struct ws_event *ev)
+{
+	const struct ws_fleet *f = ctx;
+	if (ev->type == WS_EV_NAMES && ev->names.run->found.errors)
+		emit(f, ev);
+}
+
+/* Does the dry run for the chosen members. */
+static int try_push(struct ws_fleet *f, const struct ws_push_source *source, struct ws_err *err)
+{
+	struct ws_push_opts o = f->opts.push;
+	struct ws_push *push = NULL;
+	struct ws_ev_end end;
+	o.endpoints = f->chosen;
+	o.n_endpoints = f->n_chosen;
+	o.dry_run = true;
+	o.require &= ~(unsigned)WS_REQUIRE_VALUES; /* the push reads them */
+	o.sink = (struct ws_sink){ tell_names, f };
+	if (ws_push_open(&o, &push, err))
+		return -1;
+	ws_push_set_deadline(push, f->until);
+	const int rc = ws_push_run(push, source, &end, err);
+	add_times(f, &end);
+	if (rc)
+		take_plan(&f->sum, &end);
+	for (size_t k = 0; rc && k < end.n_endpoints; k++)
+		set_message(&f->members[f->index[k]],
+		            end.endpoints[k].message ? end.endpoints[k].message : "");
+	ws_push_close(push);
+	return rc;
+}
+
+/* What cannot work at the others ends the run before the canaries change. */
+static int check_others(struct ws_fleet *f, const struct ws_push_source *source,
+                        struct ws_err *err)
+{
+	size_t n = 0;
+	choose(f, false);
+	for (size_t k = 0; k < f->n_chosen; k++)
+		if (!f->members[f->index[k]].canary) {
+			f->chosen[n] = f->chosen[k];
+			f->index[n++] = f->index[k];
+		}
+	f->n_chosen = n;
+	if (!n || try_push(f, source, err) == 0)
+		return 0;
+	/* One that is gone since the look is left out at its step. */
+	if (!f->opts.min_endpoints || (err->code != WS_EREACH && err->code != WS_ETIMEOUT))
+		return -1;
+	*err = (struct ws_err)WS_ERR_INIT;
+	return 0;
+}
+
 static int push_canaries(struct ws_fleet *f, const struct ws_push_source *source,
                          struct ws_err *err)
 {
 	mark_canaries(f);
 	if (!f->opts.canaries || f->opts.push.dry_run || !choose(f, false))
 		return 0;
+	if (check_others(f, source, err))
+		return -1;
 	return push_step(f, source, true, err) ? -1 : check_canaries(f, version_of(f, source), err);
 }
 

@@ -300,6 +300,64 @@ documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-
 	expect_fed "${urls[1]}"
 }
 
+# canaries URL...: a push of m to all, of which the first is the canary.
+canaries() {
+	try wsync-push m $(printf -- '-e %s ' "$@") --weight-version 5 --canary 1 \
+		--canary-check "${check:-true}" --json
+}
+
+@test "what cannot work at the others ends the push before a canary changes" {
+	llama m
+	llama deep 's/layers\.1/layers.2/'
+	sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 3/' deep/config.json
+	endpoint first --model m
+	local first=$url
+	endpoint other --model deep
+	canaries "$first" "$url"
+	expect_status 1
+	err_has "$url: "
+	err_has "errors in the names"
+	expect_json '{l["url"] for l in lines if l["type"] == "mismatch"}' "{'$url'}"
+	expect_json 'lines[-1]["tensors"]' 21
+	endpoint newer --model m
+	curl -sS -d '{"new_version":"6"}' "$url/update_weight_version" >/dev/null
+	canaries "$first" "$url"
+	expect_status 5
+	err_has "$url has weight version 6, and 5 is older"
+	endpoint asleep --model m --lineage sglang-2026
+	try wsync-ctl sleep --tags kv_cache -e "$url"
+	canaries "$first" "$url"
+	expect_status 2
+	err_has "left kv_cache released, and --asleep is missing"
+	endpoint gone --model m
+	kill -KILL "$pid"
+	canaries "$first" "$url"
+	expect_status 4
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
+		"[('untouched', False), ('untouched', False)]"
+	expect_journal "$first" 'paths.count("/pause_generation"), s["weight_version"]' \
+		"(0, 'default')"
+}
+
+@test "canaries that have the weights, and others that do not, are exit status 9" {
+	llama m
+	endpoint first --model m
+	local first=$url
+	endpoint refuses --model m --fault refuse:pause_generation:1
+	canaries "$first" "$url"
+	expect_status 9
+	err_has "1 of 2 endpoints updated: $url: POST /pause_generation: refused"
+	endpoint dies --model m
+	check="kill -KILL $pid; while kill -0 $pid; do sleep 0.05; done" canaries "$first" "$url"
+	expect_status 9
+	err_has "1 of 2 endpoints updated: "
+	# The step that failed had no plan; that of the canary counts.
+	expect_json '[(l["tensors"], l["bytes"] > 0, l["digest"] > "1") for l in lines
+		if l["type"] == "end"]' "[(21, True, True)]"
+	expect_json '[(e["state"], e["ok"]) for e in lines[-1]["endpoints"]]' \
+		"[('committed', True), ('untouched', False)]"
+}
+
 @test "a canary that loses the weights during the check fails it" {
 	endpoints 2
 	fleet 5 --canary 1 --canary-check "curl -sS -d '{\"new_version\":\"old\"}' \

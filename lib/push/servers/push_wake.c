@@ -88,9 +88,28 @@ static int note(const struct ws_push *p, size_t i, struct push_endpoint *e, unsi
 	return check_whole(p, e, err);
 }
 
+/* A dry run adopts nothing of records but this. */
+static void read_memory(struct ws_push *p)
+{
+	struct ws_journal_list list = { 0 };
+	if (!p->opts.dry_run || !p->opts.state_dir ||
+	    ws_journal_list(p->opts.state_dir, &list, NULL))
+		return;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		struct push_endpoint *e = &p->to.endpoints[i];
+		const struct ws_journal_memory m = ws_journal_memory(&list, e->url,
+		                                                     &p->to.infos[i]);
+		e->recorded = m.told;
+		e->asleep = e->recorded_asleep = m.asleep;
+		e->slept = m.asleep != 0;
+	}
+	ws_journal_list_free(&list);
+}
+
 /* Checks all endpoints before it changes the first: a refused run changes no state. */
 int push_note_asleep(struct ws_push *p, unsigned said, struct ws_err *err)
 {
+	read_memory(p);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint is = p->to.endpoints[i];
 		if (note(p, i, &is, said, err) == 0)
