@@ -6,6 +6,8 @@
  * another push. What one of them leaves is in the records, or in memory (ws_push_reopen). */
 #include "wsync/tool/fleet.h"
 
+#include "fleet_sum.h"
+
 #include "wsync/tool/config.h"
 #include "wsync/tool/input.h"
 #include "wsync/tool/memory.h"
@@ -46,7 +48,7 @@ struct ws_fleet {
 	bool retried;        /* after an endpoint was lost during a transfer */
 	ws_deadline until;   /* of this run of the fleet */
 	enum ws_asleep asleep;
-	struct ws_ev_end sum;
+	struct fleet_sum sum;
 	struct ws_err failure;
 };
 
@@ -192,38 +194,6 @@ static int open_push(struct ws_fleet *f, struct ws_err *err)
 	return 0;
 }
 
-static void add_times(struct ws_fleet *f, const struct ws_ev_end *end)
-{
-	f->sum.total_ns += end->total_ns;
-	for (int i = 0; i < WS_PHASE_COUNT; i++)
-		f->sum.ns[i] += end->ns[i];
-}
-
-static void take_plan(struct ws_ev_end *to, const struct ws_ev_end *from)
-{
-	to->bytes = from->bytes;
-	to->tensors = from->tensors;
-	to->buckets = from->buckets;
-	to->digest = from->digest;
-	to->bucket_size = from->bucket_size;
-}
-
-/* A step that failed before it had a plan does not hide the plan of the step before. */
-static void add_step(struct ws_fleet *f, const struct ws_ev_end *end)
-{
-	const struct ws_ev_end before = f->sum;
-	add_times(f, end);
-	const struct ws_ev_end times = f->sum;
-	f->sum = *end;
-	f->sum.total_ns = times.total_ns;
-	memcpy(f->sum.ns, times.ns, sizeof times.ns);
-	f->sum.wire_bytes += before.wire_bytes;
-	if (end->tensors)
-		return;
-	take_plan(&f->sum, &before);
-	f->sum.first_byte_ns = before.first_byte_ns;
-}
-
 /* Runs a push to the chosen endpoints, and keeps its results. */
 static int run_push(struct ws_fleet *f, const struct ws_push_source *source, struct ws_err *err)
 {
@@ -233,7 +203,7 @@ static int run_push(struct ws_fleet *f, const struct ws_push_source *source, str
 	ws_push_set_deadline(f->push, f->until);
 	const int rc = ws_push_run(f->push, source, &end, err);
 	f->asleep = ws_push_asleep(f->push);
-	add_step(f, &end);
+	fleet_sum_add(&f->sum, &end, rc == 0);
 	for (size_t k = 0; k < end.n_endpoints && k < f->n_chosen; k++) {
 		struct member *m = &f->members[f->index[k]];
 		m->result = end.endpoints[k];
@@ -446,8 +416,8 @@ static int look_first(struct ws_fleet *f, const struct ws_push_source *s, struct
 		rc = proof ? look_with_proof(f, &o, s, err) : look(f, &o, err);
 	if (rc)
 		ws_err_where(err, ws_phase_name(WS_PHASE_CONNECT), NULL);
-	f->sum.ns[WS_PHASE_CONNECT] += ws_now_ns() - since;
-	f->sum.total_ns += ws_now_ns() - since;
+	f->sum.end.ns[WS_PHASE_CONNECT] += ws_now_ns() - since;
+	f->sum.end.total_ns += ws_now_ns() - since;
 	return rc;
 }
 
@@ -536,7 +506,7 @@ static int check_kept(struct ws_fleet *f, const char *version, struct ws_err *er
 static int check_canaries(struct ws_fleet *f, const char *version, struct ws_err *err)
 {
 	/* The check may take long, and the rest forms another group. */
-	ws_fleet_finish(f, &f->sum);
+	ws_fleet_finish(f, &f->sum.end);
 	const int64_t since = ws_now_ns();
 	const size_t n = choose_canaries(f);
 	int rc = n ? 0 : ws_err_set(err, WS_EREACH, "no canary is left");
@@ -549,8 +519,8 @@ static int check_canaries(struct ws_fleet *f, const char *version, struct ws_err
 		emit(f, &(struct ws_event){ .type = WS_EV_CANARY,
 	                            .canary = { .urls = f->chosen, .n_urls = n, .ok = rc == 0,
 	                                        .why = rc ? err->msg : "", .ns = ns } });
-	f->sum.ns[WS_PHASE_VERIFY] += ns;
-	f->sum.total_ns += ns;
+	f->sum.end.ns[WS_PHASE_VERIFY] += ns;
+	f->sum.end.total_ns += ns;
 	for (size_t i = 0; rc && n && i < f->n; i++)
 		if (f->members[i].fate == WAITS)
 			set_message(&f->members[i], "not pushed: the canary check failed");
@@ -581,9 +551,7 @@ static int try_push(struct ws_fleet *f, const struct ws_push_source *source, str
 		return -1;
 	ws_push_set_deadline(push, f->until);
 	const int rc = ws_push_run(push, source, &end, err);
-	add_times(f, &end);
-	if (rc)
-		take_plan(&f->sum, &end);
+	fleet_sum_add_trial(&f->sum, &end, rc == 0);
 	for (size_t k = 0; rc && k < end.n_endpoints; k++)
 		set_message(&f->members[f->index[k]],
 		            end.endpoints[k].message ? end.endpoints[k].message : "");
@@ -632,7 +600,8 @@ static void begin(struct ws_fleet *f, const struct ws_push_source *s)
 	f->retried = false;
 	f->asleep = WS_ASLEEP_PENDING;
 	f->failure = (struct ws_err)WS_ERR_INIT;
-	f->sum = (struct ws_ev_end){
+	f->sum = (struct fleet_sum){ 0 };
+	f->sum.end = (struct ws_ev_end){
 		.source = s->n_paths ? s->paths[0] : "",
 		.weight_version = version_of(f, s),
 		.verify = f->opts.push.verify == WS_VERIFY_HASH  ? "hash" :
@@ -679,11 +648,11 @@ static void end_run(struct ws_fleet *f, int rc, struct ws_ev_end *result)
 		m->result.message = m->message;
 		f->results[i] = m->result;
 	}
-	f->sum.ok = rc == 0;
-	f->sum.err = rc ? &f->failure : NULL;
-	f->sum.endpoints = f->results;
-	f->sum.n_endpoints = f->n;
-	*result = f->sum;
+	f->sum.end.ok = rc == 0;
+	f->sum.end.err = rc ? &f->failure : NULL;
+	f->sum.end.endpoints = f->results;
+	f->sum.end.n_endpoints = f->n;
+	*result = f->sum.end;
 }
 
 /* The roll call of all that should have the weights: those that had them, and those that got them
