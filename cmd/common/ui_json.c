@@ -252,6 +252,7 @@ static void put_endpoint_result(struct ws_jw *w, const struct ws_ev_endpoint_res
 	ws_jw_str(w, "url", e->url);
 	ws_jw_bool(w, "ok", e->ok);
 	ws_jw_bool(w, "current", e->current);
+	ws_jw_str(w, "current_by", e->current_by);
 	ws_jw_bool(w, "left_out", e->left_out);
 	ws_jw_str(w, "state", ws_endpoint_state_name(e->state));
 	ws_jw_bool(w, "paused", e->paused);
@@ -267,6 +268,7 @@ static void put_stale(struct ws_jw *w, const struct ws_ev_stale *s)
 {
 	ws_jw_str(w, "url", s->url);
 	ws_jw_bool(w, "stale", s->stale);
+	ws_jw_str(w, "current_by", s->current_by);
 	ui_json_words(w, "message", s->why);
 }
 

@@ -159,12 +159,20 @@ static void text_proof(struct ui *ui, const struct ws_ev_proof *p)
 	printf("%s: %s\n", ui_text(p->url), ui_proof(text, sizeof text, p));
 }
 
+static const char BY_LABEL[] = " (by its label alone)";
+
+static bool is_by_label(const char *current_by)
+{
+	return current_by && strcmp(current_by, "label") == 0;
+}
+
 static void text_stale(struct ui *ui, const struct ws_ev_stale *s)
 {
 	if (!s->stale && !ui->verbose)
 		return;
 	ui_head(ui, s->stale ? UI_WARN : UI_PLAIN, s->stale ? "stale" : "current");
-	printf("%s%s%s\n", ui_text(s->url), *s->why ? ": " : "", ui_text(ui_words(s->why)));
+	printf("%s%s%s%s\n", ui_text(s->url), is_by_label(s->current_by) ? BY_LABEL : "",
+	       *s->why ? ": " : "", ui_text(ui_words(s->why)));
 }
 
 static void text_canary(struct ui *ui, const struct ws_ev_canary *c)
@@ -229,7 +237,8 @@ static void text_endpoint_result(struct ui *ui, const struct ws_ev_endpoint_resu
 	        e->ok && e->state == WS_COMMITTED ?
 	                ws_evidence_word_name(ws_evidence_word(&e->evidence)) :
 	                ws_endpoint_state_name(e->state));
-	printf("%s%s%s%s", ui_text(e->url), e->paused ? ", left paused" : "",
+	printf("%s%s%s%s%s", ui_text(e->url), is_by_label(e->current_by) ? BY_LABEL : "",
+	       e->paused ? ", left paused" : "",
 	       e->unflushed ? ", with the cache of the old weights" : "",
 	       e->staged && end->completed && e->state == WS_UNTOUCHED ? ", still staged" : "");
 	if (end->completed && e->paused_ns)
@@ -300,6 +309,18 @@ static size_t count_ok(const struct ws_ev_end *e, bool current)
 	return n;
 }
 
+/* Of how many does nothing but their label say that they have the weights? */
+static void text_by_label(const struct ws_ev_end *e, size_t current)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < e->n_endpoints; i++)
+		n += e->endpoints[i].current && is_by_label(e->endpoints[i].current_by);
+	if (n && n == current)
+		printf("%s", n == 1 ? BY_LABEL : " (by their labels alone)");
+	else if (n)
+		printf(" (%zu of them by %s alone)", n, n == 1 ? "its label" : "their labels");
+}
+
 /* "all 12 endpoints have weight version 120" */
 static void text_current(const struct ws_ev_end *e, size_t n)
 {
@@ -309,6 +330,7 @@ static void text_current(const struct ws_ev_end *e, size_t n)
 		printf("%zu of %zu endpoints", n, e->n_endpoints);
 	printf(e->weight_version ? " %s weight version %s" : " %s these weights",
 	       n == 1 ? "has" : "have", e->weight_version ? ui_text(e->weight_version) : "");
+	text_by_label(e, n);
 	puts(e->verify && strcmp(e->verify, "hash") == 0 ? ws_ev_end_words(e) : "");
 }
 
@@ -330,6 +352,7 @@ static void text_summary(struct ui *ui, const struct ws_ev_end *e)
 		       plural(pushed));
 	if (current)
 		printf(" (%zu had them)", current);
+	text_by_label(e, current);
 	if (e->dry_run) {
 		ui_text_left_out(e->left_out);
 		printf(e->written ? ", nothing was written\n" : ", nothing was sent\n");

@@ -23,6 +23,7 @@ void ready_put(struct ws_jw *w, const struct ws_fleet_view *v)
 	ui_json_words(w, "message", v->why);
 	ui_json_text(w, "weight_version",
 	             v->ready == WS_READY_UNREACHED ? NULL : v->info.weight_version);
+	ws_jw_str(w, "current_by", ws_current_name(v->current));
 	if (v->coverage >= 0)
 		ws_jw_double(w, "coverage", v->coverage);
 	else
@@ -140,6 +141,15 @@ static size_t wanted(const struct ctl_job *job)
 	                                 1;
 }
 
+/* A yes about a version says so if the server's label is all that it rests on. */
+static const char *comment(const struct ctl_job *job, const struct ws_fleet_view *v)
+{
+	return v->ready == WS_READY && v->current == WS_CURRENT_BY_LABEL &&
+	                       job->cfg->weight_version ?
+	               "by its label alone" :
+	               ui_words(v->why);
+}
+
 static void show(struct ctl_job *job, const struct ws_fleet_view *views)
 {
 	struct table t = { .n_columns = 4 };
@@ -148,7 +158,7 @@ static void show(struct ctl_job *job, const struct ws_fleet_view *views)
 		ready_put(ui_line(job->ui, "endpoint"), v);
 		ui_line_end(job->ui);
 		table_add(&t, ready_color(v), v->url, ws_ready_name(v->ready),
-		          v->info.weight_version, ui_words(v->why));
+		          v->info.weight_version, comment(job, v));
 	}
 	table_print(&t, job->ui);
 	table_free(&t);
@@ -194,6 +204,15 @@ int ctl_ready(void *ctx, const struct opt_args *args, struct ws_err *err)
 	return rc;
 }
 
+/* Checksums may prove what the last push does not. */
+static size_t may_be_ready(const struct ctl_job *job, const struct ws_fleet_view *views)
+{
+	size_t n = count(job, views);
+	for (size_t i = 0; i < job->to.n; i++)
+		n += views[i].ready == WS_READY_STALE;
+	return n;
+}
+
 /* The views of one round of wait. The checksums are asked for only when all else is right, because
  * the servers read all of their weights for them. *proved: they were asked for. */
 static int wait_look(struct ctl_job *job, const struct opt_args *args, bool first, bool *proved,
@@ -201,7 +220,7 @@ static int wait_look(struct ctl_job *job, const struct opt_args *args, bool firs
 {
 	static const struct opt_args none;
 	const int rc = ready_look(job, &none, first, views, err);
-	*proved = !rc && args->n && count(job, *views) >= wanted(job);
+	*proved = !rc && args->n && may_be_ready(job, *views) >= wanted(job);
 	if (!*proved)
 		return rc;
 	free(*views);

@@ -139,6 +139,17 @@ static void say_sum(const struct status *s)
 	ui_line_end(s->job->ui);
 }
 
+/* "5 (by its label alone)". A fresh server's label is no version of anybody. */
+static const char *weights_text(const struct ws_fleet_view *v, char *dst, size_t n)
+{
+	const bool fresh = strcmp(v->info.weight_version, "default") == 0;
+	snprintf(dst, n, "%s%s", v->info.weight_version,
+	         v->current == WS_CURRENT_NOT               ? " (stale)" :
+	         v->current == WS_CURRENT_BY_LABEL && !fresh ? " (by its label alone)" :
+	                                                      "");
+	return dst;
+}
+
 static void show(const struct status *s)
 {
 	struct table t = { .n_columns = 8 };
@@ -148,10 +159,10 @@ static void show(const struct status *s)
 		const struct ws_fleet_view *v = &s->views[i];
 		const struct ws_history_endpoint *e = NULL;
 		const struct ws_history_push *p = ws_history_last(&s->history, v->url, &e);
-		char last[192], proof[32];
+		char last[192], proof[32], weights[192];
 		put_endpoint(s, i, p, e);
 		table_add(&t, ready_color(v), v->url, ws_ready_name(v->ready),
-		          v->info.weight_version, pool_of(s, i),
+		          weights_text(v, weights, sizeof weights), pool_of(s, i),
 		          v->ready == WS_READY_UNREACHED ? "" : ws_lineage_name(v->info.lineage),
 		          proof_text(p, e, &v->info, proof, sizeof proof),
 		          last_text(p, e, last, sizeof last),

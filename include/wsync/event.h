@@ -167,6 +167,7 @@ struct ws_ev_stale {
 	const char *url;
 	bool stale;
 	const char *why;            /* why it is stale, or not ready; "": it has the weights */
+	const char *current_by;     /* not stale: "label", "record" or "proof" (fleet.h), or NULL */
 };
 
 /* The check of the canaries has ended. */
@@ -183,6 +184,7 @@ struct ws_ev_endpoint_result {
 	bool ok;
 	/* it had the weights before; it was left out because it could not be reached */
 	bool current, left_out;
+	const char *current_by;     /* current: what shows it, as of ws_ev_stale; else NULL */
 	enum ws_endpoint_state state;
 	bool paused;                /* left paused */
 	bool unflushed;             /* it still has the cache of the old weights */

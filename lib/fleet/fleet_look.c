@@ -6,6 +6,7 @@
  * began meanwhile is found there. */
 #include "wsync/tool/fleet.h"
 
+#include "current.h"
 #include "endpoint_seen.h"
 
 #include <stdarg.h>
@@ -18,9 +19,9 @@ const char *ws_ready_name(enum ws_ready ready)
 	static const char *const names[WS_N_READY] = {
 		[WS_READY] = "ready",               [WS_READY_UNREACHED] = "unreached",
 		[WS_READY_PARTIAL] = "partial",     [WS_READY_HELD] = "held",
-		[WS_READY_VERSION] = "version",     [WS_READY_BYTES] = "bytes",
-		[WS_READY_UNPROVEN] = "unproven",   [WS_READY_PAUSED] = "paused",
-		[WS_READY_UNHEALTHY] = "unhealthy",
+		[WS_READY_VERSION] = "version",     [WS_READY_STALE] = "stale",
+		[WS_READY_BYTES] = "bytes",         [WS_READY_UNPROVEN] = "unproven",
+		[WS_READY_PAUSED] = "paused",       [WS_READY_UNHEALTHY] = "unhealthy",
 	};
 	return (unsigned)ready < WS_N_READY ? names[ready] : "unknown";
 }
@@ -268,6 +269,43 @@ static int read_records(struct look *l, bool warns, struct ws_err *err)
 	return 0;
 }
 
+/* ---- whose weights it has ---- */
+
+/* Nothing is left to doubt if the checksums have proven all bytes: then its names fit, and so does
+ * its format. */
+static void take_proof(struct ws_fleet_view *v)
+{
+	v->current = WS_CURRENT_BY_PROOF;
+	v->established |= WS_REQUIRE_NAMES | WS_REQUIRE_FORMAT | WS_REQUIRE_BYTES;
+}
+
+/* After the records, for the same reason. Without a wanted version its label is not in question. */
+static int judge_current(struct look *l, struct ws_err *err)
+{
+	struct ws_history history = { 0 };
+	if (l->opts->state_dir && ws_history_read(l->opts->state_dir, &history, err))
+		return -1;
+	for (size_t i = 0; i < l->opts->n_endpoints; i++) {
+		struct ws_fleet_view *v = &l->views[i];
+		struct fleet_current c;
+		if (v->ready == WS_READY_UNREACHED)
+			continue;
+		fleet_current_judge(&history, v->url, &v->info,
+		                    l->opts->weight_version ? l->opts->has_plan : NULL,
+		                    l->opts->plan_ctx, &c);
+		v->current = c.by;
+		v->established = c.established;
+		v->push = c.push;
+		if (v->coverage >= 100 && !ws_ready_lacks(v->ready))
+			take_proof(v);
+		else if (c.by == WS_CURRENT_NOT && l->opts->weight_version)
+			judge(v, WS_READY_STALE, "it has weight version %s, but %s",
+			      v->info.weight_version, c.why);
+	}
+	ws_history_free(&history);
+	return 0;
+}
+
 /* ---- all ------------------------------------------------------------------------------------- */
 
 static int make_room(struct look *l, struct ws_err *err)
@@ -297,7 +335,8 @@ int ws_fleet_look(const struct ws_fleet_look_opts *opts, struct ws_fleet_view *v
 	const int rc = make_room(&l, err) || probe(&l, err) || see(&l, err) ||
 	                               ask_health(&l, err) || read_records(&l, true, err) ||
 	                               (opts->proof && (prove(&l, err) ||
-	                                                read_records(&l, false, err))) ?
+	                                                read_records(&l, false, err))) ||
+	                               judge_current(&l, err) ?
 	                       -1 :
 	                       0;
 	free(l.index);

@@ -7,6 +7,7 @@
 #include "wsync/tool/fleet.h"
 
 #include "fleet_sum.h"
+#include "push_state.h"
 
 #include "wsync/tool/config.h"
 #include "wsync/tool/input.h"
@@ -30,6 +31,7 @@ struct member {
 	enum fate fate;
 	bool canary;
 	bool earlier;        /* an earlier push left it with mixed weights, or paused */
+	uint64_t push;       /* in the history, which gave it the weights; 0: not known */
 	struct ws_ev_endpoint_result result; /* its message is `message` */
 	char message[640];
 };
@@ -45,6 +47,9 @@ struct ws_fleet {
 	size_t n_chosen, *index;
 	struct ws_ev_endpoint_result *results;
 	struct ws_push *push; /* NULL: none is open */
+	const struct ws_push_source *source; /* of this run */
+	uint64_t asked;      /* digest that has_plan was asked for last; 0: none */
+	int answer;
 	bool retried;        /* after an endpoint was lost during a transfer */
 	ws_deadline until;   /* of this run of the fleet */
 	enum ws_asleep asleep;
@@ -209,20 +214,33 @@ static int run_push(struct ws_fleet *f, const struct ws_push_source *source, str
 		m->result = end.endpoints[k];
 		set_message(m, m->result.message ? m->result.message : "");
 		m->fate = PUSHED;
+		m->push = f->push->recovery.history_id;
 	}
 	return rc;
 }
 
 /* ---- those that cannot be reached ------------------------------------------------------------ */
 
-static struct ws_fleet_look_opts look_opts(const struct ws_fleet *f, const char *const *urls,
-                                           size_t n)
+/* The source is opened only if there is a record that it decides about. */
+static int has_plan(void *ctx, const struct ws_endpoint_info *info, uint64_t digest)
+{
+	struct ws_fleet *f = ctx;
+	if (f->sum.steps && digest == f->sum.end.digest)
+		return 1;
+	if (f->asked != digest)
+		f->answer = push_has_plan(f->push, f->source, info, digest);
+	f->asked = digest;
+	return f->answer;
+}
+
+static struct ws_fleet_look_opts look_opts(struct ws_fleet *f, const char *const *urls, size_t n)
 {
 	const struct ws_push_opts *o = &f->opts.push;
 	const int64_t ns = o->connect_ns > 0 ? o->connect_ns : WS_PUSH_CONNECT_NS;
 	return (struct ws_fleet_look_opts){
 		.http = f->http, .endpoints = urls, .n_endpoints = n, .lineage = o->lineage,
 		.step_ns = ns, .until = f->until, .sink = o->sink, .cancel = o->cancel,
+		.has_plan = has_plan, .plan_ctx = f,
 	};
 }
 
@@ -338,14 +356,18 @@ static int judge(struct ws_fleet *f, struct member *m, const struct ws_fleet_vie
 	if (!f->opts.only_stale)
 		return 0;
 	const bool stale = ws_ready_lacks(v->ready);
+	const char *by = stale ? NULL : ws_current_name(v->current);
 	emit(f, &(struct ws_event){ .type = WS_EV_STALE,
-	                            .stale = { .url = m->url, .stale = stale, .why = v->why } });
+	                            .stale = { .url = m->url, .stale = stale, .why = v->why,
+	                                       .current_by = by } });
 	if (v->ready == WS_READY_PAUSED || v->ready == WS_READY_BYTES)
 		warn(f, m->url, v->why);
 	if (stale)
 		return 0;
 	m->fate = CURRENT;
+	m->push = v->push;
 	m->result.ok = m->result.current = true;
+	m->result.current_by = by;
 	m->result.evidence.identity = v->info.identity;
 	set_message(m, v->why);
 	return 0;
@@ -455,6 +477,8 @@ static const char *lost_by(struct member *m, const struct ws_fleet_view *v, char
 	dst[0] = '\0';
 	if (ws_ready_lacks(v->ready))
 		snprintf(dst, n, "%.500s", v->why);
+	else if (m->push && v->push != m->push)
+		snprintf(dst, n, "another push has changed its weights");
 	else if (ws_identity_compare(&m->result.evidence.identity, &v->info.identity) ==
 	         WS_IDENTITY_OTHER)
 		snprintf(dst, n, "it was restarted, or another server answers at its URL now");
@@ -600,6 +624,8 @@ static void begin(struct ws_fleet *f, const struct ws_push_source *s)
 	f->retried = false;
 	f->asleep = WS_ASLEEP_PENDING;
 	f->failure = (struct ws_err)WS_ERR_INIT;
+	f->source = s;
+	f->asked = 0;
 	f->sum = (struct fleet_sum){ 0 };
 	f->sum.end = (struct ws_ev_end){
 		.source = s->n_paths ? s->paths[0] : "",

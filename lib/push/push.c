@@ -3,6 +3,8 @@
  * Clean-up has deadlines of its own, because the deadline of the run may have passed. */
 #include "push_protocol.h"
 
+#include "wsync/tool/history.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,8 +174,10 @@ static int change_weights(struct ws_push *p, struct ws_err *err)
 	if (p->opts.complete)
 		p->recovery.stage = WS_STAGE_LOADING;
 	/* Waiting for the pause may take long, so check the sources again. Nothing was sent yet. */
-	if (push_check_sources(p, err) || push_record(p, err) ||
-	    take_step(p, PUSH_STEP_CHANGE, err))
+	if (push_check_sources(p, err) || push_record(p, err))
+		return -1;
+	push_history_begin(p);
+	if (take_step(p, PUSH_STEP_CHANGE, err))
 		return -1;
 	p->run.weights_dirty = true;
 	if (push_staged_end(p, err) || push_hash_begin(p, err) ||
@@ -225,6 +229,7 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 	p->recovery.asleep_as = WS_ASLEEP_PENDING;
 	p->recovery.stage = WS_STAGE_NONE;
 	p->recovery.ends_staged = false;
+	p->recovery.history_id = ws_history_id();
 	push_staged_forget(p);
 	p->checks.names = (struct ws_name_check_run){ 0 };
 	p->run.until = p->deadline             ? p->deadline :

@@ -4,6 +4,7 @@
 #include "push_protocol.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static enum ws_names_by names_by(const struct ws_name_check_run *r)
 {
@@ -37,4 +38,23 @@ struct ws_evidence push_evidence(const struct ws_push *p, size_t i)
 		out.opaque = e->proof.bytes - e->proof.proven_bytes - out.not_sent;
 	out.proven_by_readback = e->coverage >= 0 && !e->proof.bytes;
 	return out;
+}
+
+static bool caches_are_clear(const struct push_endpoint *e)
+{
+	for (int k = 0; k < WS_N_CACHES; k++)
+		if (e->caches.of[k].fact == WS_CACHE_OLD || e->caches.of[k].fact == WS_CACHE_UNTOLD)
+			return false;
+	return !e->unflushed;
+}
+
+unsigned push_established(const struct ws_push *p, size_t i)
+{
+	const struct push_endpoint *e = &p->to.endpoints[i];
+	const bool right = e->format.verdict && strcmp(e->format.verdict, "right") == 0;
+	const bool bytes = p->opts.verify == WS_VERIFY_HASH && e->coverage >= 0 && !e->not_covered;
+	return (p->checks.names.checked ? WS_REQUIRE_NAMES : 0) |
+	       (right ? WS_REQUIRE_FORMAT : 0) | (bytes ? WS_REQUIRE_BYTES : 0) |
+	       (caches_are_clear(e) ? WS_REQUIRE_CACHES : 0) |
+	       (p->checks.values_read ? WS_REQUIRE_VALUES : 0);
 }

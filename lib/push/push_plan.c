@@ -83,7 +83,7 @@ static const char *find_model_dir(const struct ws_push *p)
 	return dir;
 }
 
-int push_make_plan(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
+static int open_source(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	struct ws_transform_opts transform = { 0 };
 	const struct ws_input_opts input = {
@@ -108,7 +108,12 @@ int push_make_plan(struct ws_push *p, const struct ws_push_source *s, struct ws_
 	push_find_server_config(p);
 	if (p->from.server_config && !transform.quant)
 		transform.quant = ws_config_quant(p->from.server_config);
-	if (ws_input_open(&input, &p->from.input, err))
+	return ws_input_open(&input, &p->from.input, err);
+}
+
+int push_make_plan(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
+{
+	if (open_source(p, s, err))
 		return -1;
 	for (size_t i = 0; i < p->from.input.n_sources; i++)
 		ws_source_trace(p->from.input.sources[i], p->opts.trace);
@@ -118,6 +123,44 @@ int push_make_plan(struct ws_push *p, const struct ws_push_source *s, struct ws_
 	return p->from.input.transform && p->opts.senders < 2 ?
 	               ws_transform_sends(p->from.input.transform, err) :
 	               0;
+}
+
+static bool makes(const struct ws_push *p, bool whole_layers, uint64_t digest)
+{
+	const struct ws_plan_opts opts = {
+		.whole_layers = whole_layers,
+		.include = p->opts.include, .n_include = p->opts.n_include,
+		.exclude = p->opts.exclude, .n_exclude = p->opts.n_exclude,
+	};
+	struct ws_plan *plan = NULL;
+	const bool same = ws_plan_make(p->from.input.catalog, &opts, &plan, NULL) == 0 &&
+	                  plan->digest == digest;
+	ws_plan_free(plan);
+	return same;
+}
+
+/* The protocol, which is not chosen yet, decides whether layers stay whole: that changes the order
+ * of the tensors, and so the digest. */
+int push_has_plan(struct ws_push *p, const struct ws_push_source *s,
+                  const struct ws_endpoint_info *info, uint64_t digest)
+{
+	const struct ws_endpoint_info was = p->to.infos[0];
+	const size_t n = p->opts.n_endpoints;
+	const bool known = p->to.known;
+	struct ws_err err = WS_ERR_INIT;
+	int same = -1;
+	p->to.infos[0] = *info;
+	p->to.known = true;
+	p->opts.n_endpoints = 1;
+	if (open_source(p, s, &err) == 0)
+		same = makes(p, false, digest) || makes(p, true, digest);
+	ws_input_close(&p->from.input);
+	ws_config_free(p->from.server_config);
+	p->from.server_config = NULL;
+	p->to.infos[0] = was;
+	p->to.known = known;
+	p->opts.n_endpoints = n;
+	return same;
 }
 
 static void find_largest(const struct ws_push *p, uint64_t *bytes, size_t *payloads)

@@ -110,6 +110,8 @@ struct ws_push {
 
 /* What was established of endpoint i. */
 struct ws_evidence push_evidence(const struct ws_push *p, size_t i);
+/* What {require} could require of endpoint i and is established: enum ws_require. */
+unsigned push_established(const struct ws_push *p, size_t i);
 
 /* ---- push.c ---- */
 
@@ -125,6 +127,10 @@ void push_name_source(struct ws_push *p, const struct ws_push_source *s);
  * uses the config of a server, if it can be read here. --quantize converts the tensors that servers
  * keep in FP8. Buckets are flattened if all servers support that. */
 int push_make_plan(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err);
+/* Would a push of this source to this server have the plan of this digest? 1: yes; 0: no; -1: not
+ * known, because the source cannot be opened. Call it between runs. */
+int push_has_plan(struct ws_push *p, const struct ws_push_source *s,
+                  const struct ws_endpoint_info *info, uint64_t digest);
 void push_emit_plan(struct ws_push *p);
 /* The size that bucket b of the plan, or the last one, is cut for; 0: none, because batches are
  * sent, or servers load files, or there is no plan. */

@@ -13,11 +13,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { LINE_MOST = 1 << 20, FILE_MOST = 1 << 20 };
-static const int64_t LOCK_NS = WS_NS_PER_S;
+enum { LINE_MOST = 16 << 20, FILE_MOST = 1 << 20 };
+static const int64_t LOCK_NS = 5 * WS_NS_PER_S;
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
@@ -29,6 +31,26 @@ static void put_shown(struct ws_jw *w, const char *key, const char *text)
 		ws_hide_passwords(shown, false);
 	ws_jw_str(w, key, shown);
 	free(shown);
+}
+
+/* Ids are text, because readers of JSON may keep numbers as doubles. */
+static void print_identity(struct ws_jw *w, const struct ws_identity *id)
+{
+	if (!id->n)
+		return;
+	ws_jw_object(w, "identity");
+	ws_jw_int(w, "strength", id->strength);
+	ws_jw_uint(w, "processes", id->processes);
+	ws_jw_int(w, "since", id->since / WS_NS_PER_S);
+	ws_jw_array(w, "seen");
+	for (unsigned k = 0; k < id->n; k++) {
+		ws_jw_object(w, NULL);
+		ws_jw_uint(w, "rank", id->seen[k].rank);
+		ws_jw_hex64(w, "id", id->seen[k].id);
+		ws_jw_end_object(w);
+	}
+	ws_jw_end_array(w);
+	ws_jw_end_object(w);
 }
 
 static void print_endpoints(struct ws_jw *w, const struct ws_history_push *p)
@@ -47,6 +69,9 @@ static void print_endpoints(struct ws_jw *w, const struct ws_history_push *p)
 		put_shown(w, "message", e->message);
 		if (e->instance)
 			ws_jw_hex64(w, "instance", e->instance);
+		print_identity(w, &e->identity);
+		put_shown(w, "label", e->label);
+		ws_jw_uint(w, "established", e->established);
 		ws_jw_end_object(w);
 	}
 	ws_jw_end_array(w);
@@ -59,6 +84,7 @@ static void print(const struct ws_history_push *p, struct ws_buf *out)
 	gethostname(host, sizeof host - 1);
 	ws_jw_init(&w, out);
 	ws_jw_object(&w, NULL);
+	ws_jw_hex64(&w, "id", p->id);
 	ws_jw_int(&w, "began", p->began);
 	ws_jw_int(&w, "ended", p->ended);
 	ws_jw_int(&w, "pid", getpid());
@@ -69,40 +95,69 @@ static void print(const struct ws_history_push *p, struct ws_buf *out)
 	ws_jw_str(&w, "verify", p->verify);
 	ws_jw_str(&w, "code", p->code);
 	put_shown(&w, "message", p->message);
+	ws_jw_hex64(&w, "digest", p->digest);
+	ws_jw_bool(&w, "whole", p->whole);
+	ws_jw_bool(&w, "same", p->same);
 	print_endpoints(&w, p);
 	ws_jw_end_object(&w);
 	ws_buf_putc(out, '\n');
 }
 
 /* The lock keeps two processes from moving the file at the same time, which would lose it. */
-static void append(const char *path, const char *older, const struct ws_buf *line)
+static bool append(const char *path, const char *older, const struct ws_buf *line)
 {
 	struct stat st;
+	bool ok;
 	if (lstat(path, &st) == 0 && st.st_size > FILE_MOST)
 		(void)!rename(path, older);
 	const int fd = ws_file_open_owned(path, O_WRONLY | O_CREAT | O_APPEND, WS_FILE_OWN, NULL);
 	if (fd < 0)
-		return;
-	(void)!write(fd, line->data, line->len);
-	close(fd);
+		return false;
+	ok = write(fd, line->data, line->len) == (ssize_t)line->len;
+	return close(fd) == 0 && ok;
 }
 
-void ws_history_add(const char *state_dir, const struct ws_history_push *push)
+bool ws_history_add(const char *state_dir, const struct ws_history_push *push)
 {
 	char path[PATH_MAX], older[PATH_MAX], lock[PATH_MAX];
 	struct ws_buf line;
+	bool ok = false;
 	if (snprintf(path, sizeof path, "%s/history.jsonl", state_dir) >= PATH_MAX ||
 	    snprintf(older, sizeof older, "%s/history.jsonl.1", state_dir) >= PATH_MAX ||
 	    snprintf(lock, sizeof lock, "%s/history.lock", state_dir) >= PATH_MAX ||
 	    ws_file_mkdirs(state_dir, NULL))
-		return;
+		return false;
 	ws_buf_init(&line, LINE_MOST);
 	print(push, &line);
 	const int held = ws_file_lock(lock, WS_FILE_OWN, ws_deadline_in(LOCK_NS), NULL, NULL);
 	if (held >= 0 && ws_buf_check(&line, path, NULL) == 0)
-		append(path, older, &line);
+		ok = append(path, older, &line);
 	ws_file_unlock(held);
 	ws_buf_free(&line);
+	return ok;
+}
+
+uint64_t ws_history_id(void)
+{
+	uint64_t id = 0;
+	while (!id && getrandom(&id, sizeof id, 0) == sizeof id)
+		;
+	return id;
+}
+
+void ws_history_spoil(const char *state_dir, const char *url, const struct ws_endpoint_info *info,
+                      const char *what)
+{
+	struct ws_history_endpoint e = { .url = url, .state = WS_PARTIAL, .coverage = -1,
+		                         .message = what };
+	const struct ws_history_push p = { .id = ws_history_id(), .began = time(NULL),
+		                           .verify = "none", .code = "", .endpoints = &e,
+		                           .n_endpoints = 1 };
+	if (info) {
+		e.identity = info->identity;
+		e.label = info->weight_version;
+	}
+	ws_history_add(state_dir, &p);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -121,6 +176,27 @@ static enum ws_endpoint_state state_of(const char *name)
 	return WS_UNTOUCHED;
 }
 
+static uint64_t hex_of(const struct ws_json *node, const char *key)
+{
+	return strtoull(ws_json_get_string(node, key, "0"), NULL, 16);
+}
+
+static void take_identity(const struct ws_json *node, struct ws_identity *id)
+{
+	*id = (struct ws_identity){
+		.strength = ws_json_get_int(node, "strength", 0) == WS_IDENTITY_SURE ?
+		                    WS_IDENTITY_SURE :
+		                    WS_IDENTITY_WEAK,
+		.processes = (unsigned)ws_json_get_int(node, "processes", 0),
+		.since = ws_json_get_int(node, "since", 0) * WS_NS_PER_S,
+	};
+	for (const struct ws_json *s = ws_json_first(ws_json_get(node, "seen"));
+	     s && id->n < WS_IDENTITY_PROCESSES; s = ws_json_next(s)) {
+		id->seen[id->n].rank = (unsigned)ws_json_get_int(s, "rank", 0);
+		id->seen[id->n++].id = hex_of(s, "id");
+	}
+}
+
 static void take_endpoint(const struct ws_json *node, struct ws_history_endpoint *e)
 {
 	*e = (struct ws_history_endpoint){
@@ -128,10 +204,14 @@ static void take_endpoint(const struct ws_json *node, struct ws_history_endpoint
 		.ok = ws_json_get_bool(node, "ok", false),
 		.state = state_of(ws_json_get_string(node, "state", "")),
 		.message = ws_json_get_string(node, "message", ""),
+		.label = ws_json_get_string(node, "label", ""),
+		.established = (unsigned)ws_json_get_int(node, "established", 0),
 	};
 	if (!ws_json_double(ws_json_get(node, "coverage"), &e->coverage))
 		e->coverage = -1;
-	e->instance = strtoull(ws_json_get_string(node, "instance", "0"), NULL, 16);
+	e->instance = hex_of(node, "instance");
+	if (ws_json_get(node, "identity"))
+		take_identity(ws_json_get(node, "identity"), &e->identity);
 }
 
 /* -1: out of memory. A line that is no push is skipped. */
@@ -158,6 +238,10 @@ static int take_line(struct ws_history *h, const char *text, size_t n, struct ws
 	h->priv = kept;
 	struct ws_history_push *p = &h->items[h->n++];
 	*p = (struct ws_history_push){
+		.id = hex_of(root, "id"),
+		.digest = hex_of(root, "digest"),
+		.whole = ws_json_get_bool(root, "whole", false),
+		.same = ws_json_get_bool(root, "same", false),
 		.began = ws_json_get_int(root, "began", 0),
 		.ended = ws_json_get_int(root, "ended", 0),
 		.pid = ws_json_get_int(root, "pid", 0),
@@ -221,7 +305,7 @@ const struct ws_history_push *ws_history_last(const struct ws_history *h, const 
                                               const struct ws_history_endpoint **part)
 {
 	for (size_t i = h->n; i-- > 0;)
-		for (size_t k = 0; k < h->items[i].n_endpoints; k++)
+		for (size_t k = 0; h->items[i].ended && k < h->items[i].n_endpoints; k++)
 			if (ws_endpoint_same(h->items[i].endpoints[k].url, url)) {
 				*part = &h->items[i].endpoints[k];
 				return &h->items[i];

@@ -6,6 +6,7 @@
 #include "file.h"
 #include "lock.h"
 #include "wsync/endpoint.h"
+#include "wsync/tool/history.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -339,6 +340,8 @@ int ws_journal_note_deed(const char *state_dir, const char *url,
 			said |= note_in(&list.items[i], url, info, deed);
 	if (rc == 0 && !said && (deed->what == WS_DEED_PAUSED || deed->what == WS_DEED_SLEPT))
 		rc = record_by_hand(state_dir, url, info, deed, err);
+	if (deed->what == WS_DEED_SLEPT && deed->memory & WS_MEMORY_WEIGHTS && !deed->kept)
+		ws_history_spoil(state_dir, url, info, "wsync-ctl has released its weights since");
 	ws_locks_drop(locks);
 	ws_journal_list_free(&list);
 	free(dir);

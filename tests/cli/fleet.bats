@@ -113,6 +113,75 @@ documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-
 	expect_out "all 2 endpoints have these weights, verified by hash"
 }
 
+# expect_stale URL REASON: it is not ready with version 5, and --only-stale pushes to it.
+expect_stale() {
+	try wsync-ctl ready -e "$1" --weight-version 5 --json
+	expect_status 1
+	expect_json '[(l["reason"], l["current_by"]) for l in lines if l["type"] == "endpoint"]' \
+		"[('stale', None)]"
+	err_has "it has weight version 5, but push "
+	err_has "$2"
+	fleet 5 --only-stale
+	expect_fed "$1"
+	try wsync-ctl ready -e "$1" --weight-version 5 --json
+	expect_status 0
+	expect_json '[l["current_by"] for l in lines if l["type"] == "endpoint"]' "['record']"
+}
+
+@test "a version is that of the last push, and of all weights" {
+	endpoints 1
+	safetensors other.safetensors {a,b,c,d,e,f}.weight:F32:64,16 --seed 2
+	fleet 5 --include '[ab].weight'
+	expect_stale "$url" "has sent only a part of the weights"
+	# The same part again lacks nothing of the part.
+	fleet 6 --include '[ab].weight'
+	fleet 6 --include '[ab].weight' --only-stale
+	expect_fed
+	fleet 5 --allow-older
+	try wsync-push other.safetensors "${to[@]}"
+	expect_stale "$url" "has replaced its weights since, without a version"
+	# A check that pushes the same once more leaves the version as it is.
+	try wsync-verify weights small.safetensors "${to[@]}" --twice
+	expect_status 0
+	fleet 5 --only-stale
+	expect_fed
+	safetensors more.safetensors {a,b,c,d,e,f,g}.weight:F32:64,16
+	try wsync-push more.safetensors "${to[@]}" --weight-version 5
+	fleet 5 --only-stale
+	expect_fed "$url"
+	expect_json '["another plan" in l["message"] for l in lines if l["type"] == "stale"]' "[True]"
+}
+
+@test "a version that somebody else has set is told as such, and establishes nothing" {
+	endpoints 1
+	curl -sS -d '{"new_version":"5"}' "$url/update_weight_version" >/dev/null
+	try wsync-push small.safetensors "${to[@]}" --weight-version 5 --only-stale
+	expect_status 0
+	expect_out "all 1 endpoint has weight version 5 (by its label alone)"
+	fleet 5 --only-stale
+	expect_fed
+	expect_json '[l["current_by"] for l in lines if l["type"] == "stale"]' "['label']"
+	expect_json 'lines[-1]["endpoints"][0]["current_by"]' label
+	try wsync-ctl ready "${to[@]}" --weight-version 5
+	expect_status 0
+	out_has "by its label alone"
+	COLUMNS=200 try wsync-ctl status "${to[@]}"
+	out_has "5 (by its label alone)"
+}
+
+@test "a push to the canary during its check fails it, with and without a version" {
+	safetensors other.safetensors {a,b,c,d,e,f}.weight:F32:64,16 --seed 2
+	for version in "" "--weight-version 5"; do
+		endpoints 2
+		# shellcheck disable=SC2086
+		try wsync-push small.safetensors "${to[@]}" $version --canary 1 --canary-check \
+			"wsync-push -q other.safetensors -e \$WSYNC_ENDPOINTS $version"
+		expect_status 1
+		err_has "${urls[0]} has lost the weights during the check: another push has changed"
+		expect_journal "${urls[1]}" 'paths.count("/pause_generation")' 0
+	done
+}
+
 @test "an endpoint that a killed push has paused is stale, although its version is right" {
 	endpoint e --fault slow:continue_generation:1 --fault-delay 60s
 	to=(-e "$url") urls=("$url")

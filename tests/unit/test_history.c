@@ -55,7 +55,8 @@ TEST(a_history_has_no_passwords)
 {
 	struct ws_history_endpoint e = { .url = "http://a:1", .coverage = -1,
 		                         .message = "no s3://u:SE CRET@b/x" };
-	const struct ws_history_push p = { .source = "http://u:SECRET@h/ckpt", .verify = "hash",
+	const struct ws_history_push p = { .ended = 1, .source = "http://u:SECRET@h/ckpt",
+		                           .verify = "hash",
 		                           .weight_version = "u:SECRET@h", .code = "reach",
 		                           .message = "GET http://u:SE(CRET@h", .endpoints = &e,
 		                           .n_endpoints = 1 };

@@ -24,6 +24,8 @@ enum ws_ready {
 	WS_READY_PARTIAL,
 	WS_READY_HELD,      /* a record of this user says that a push has paused it */
 	WS_READY_VERSION,   /* it has another weight version, or reports none */
+	/* it has the version, and the last push of this user has left other weights or a part */
+	WS_READY_STALE,
 	WS_READY_BYTES,     /* its checksums are not those of the source */
 	WS_READY_UNPROVEN,  /* they could not be compared, or prove too little */
 	WS_READY_PAUSED,    /* it has the weights, and reports that it is paused or sleeps */
@@ -33,6 +35,22 @@ enum ws_ready {
 bool ws_ready_lacks(enum ws_ready ready); /* the weights, or it was not reached */
 const char *ws_ready_name(enum ws_ready ready); /* "ready", "unreached", ... */
 
+/* What shows that an endpoint has the weights that its weight version names. */
+enum ws_current {
+	WS_CURRENT_UNTOLD,   /* nothing: it reports no version, or did not answer */
+	WS_CURRENT_BY_LABEL, /* the version alone */
+	/* the last push of this user to this start of the server sent all of the weights, and set
+	 * the version */
+	WS_CURRENT_BY_RECORD,
+	WS_CURRENT_BY_PROOF, /* checksums of all of its bytes */
+	WS_CURRENT_NOT,      /* that push has left other weights, or a part */
+	WS_N_CURRENT
+};
+const char *ws_current_name(enum ws_current current); /* "label", "record", "proof", else NULL */
+
+/* Would the caller push this plan to this server? 1: yes; 0: no; -1: not known. */
+typedef int ws_fleet_has_plan(void *ctx, const struct ws_endpoint_info *info, uint64_t digest);
+
 struct ws_fleet_view {
 	const char *url;          /* borrowed from the options */
 	enum ws_ready ready;
@@ -40,6 +58,9 @@ struct ws_fleet_view {
 	struct ws_err err;        /* of WS_READY_UNREACHED, else WS_OK */
 	struct ws_endpoint_info info; /* unless it was not reached */
 	double coverage;          /* percent of the bytes that were proven; < 0: none */
+	enum ws_current current;  /* of info.weight_version, also where no version is asked for */
+	unsigned established;     /* enum ws_require: by that push, or by the proof */
+	uint64_t push;            /* id of the last push of this user to it; 0: unknown */
 	/* A record of this user says so, whatever `ready` is: it has some old and some new weights,
 	 * or released ones; a push that is over has left it paused. */
 	bool mixed, held;
@@ -56,6 +77,8 @@ struct ws_fleet_look_opts {
 	 * the samples; NULL: do not */
 	const struct ws_verify_opts *proof;
 	const char *state_dir;    /* of the records; NULL: none */
+	ws_fleet_has_plan *has_plan; /* NULL: any plan of all weights will do */
+	void *plan_ctx;
 	/* The requests of a look are sent in up to three steps. A step takes at most step_ns, and
 	 * half of the time left before `until`. So an endpoint that hangs in one step leaves time
 	 * for the next step of the others. `proof` has its own limits. */
@@ -79,8 +102,7 @@ typedef int ws_canary_check(void *ctx, const char *const *urls, size_t n, const 
 
 struct ws_fleet_opts {
 	struct ws_push_opts push; /* with all endpoints */
-	/* Push to those alone for which ws_ready_lacks is true with the weight version. With
-	 * WS_VERIFY_HASH their checksums are compared, too. */
+	/* Push to those alone for which ws_ready_lacks is true with the weight version. With WS_VERIFY_HASH their checksums are compared, too. */
 	bool only_stale;
 	/* Leave out endpoints that cannot be reached, as long as so many have the weights in the
 	 * end; 0: all must be reached */

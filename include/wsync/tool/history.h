@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* history.h - how the last pushes ended: STATE_DIR/history.jsonl, a line for each push.
  *
- * It is for people (wsync-ctl status). Nothing is decided by it, so it is not synced to the disk, a
- * line that cannot be read is skipped, and a push does not fail if it cannot be written. When the
- * file exceeds 1 MiB, it replaces history.jsonl.1. */
+ * It is for people (wsync-ctl status), and says who has changed a server's weights last: that
+ * decides whether its weight version is believed (current.h). So a push also adds a line before it
+ * changes weights, which stands if the push is killed. Where lines are missing, only the server's
+ * own word is left, which is said: so the file is not synced to the disk, a line that cannot be
+ * read is skipped, and a push does not fail if it cannot be written. When the file exceeds 1 MiB,
+ * it replaces history.jsonl.1. */
 #ifndef WSYNC_HISTORY_H
 #define WSYNC_HISTORY_H
 
+#include "wsync/endpoint.h"
 #include "wsync/err.h"
 #include "wsync/event.h"
 
@@ -25,11 +29,17 @@ struct ws_history_endpoint {
 	double coverage;          /* percent of the bytes that its checksums proved; < 0: none */
 	const char *message;      /* why it does not have the weights; "": none */
 	uint64_t instance;        /* ws_endpoint_info.instance; 0: unknown */
+	struct ws_identity identity;
+	/* the weight version that it had when the line was written; "": unknown */
+	const char *label;
+	unsigned established;     /* enum ws_require: what the push has established of it */
 };
 
 /* One push. */
 struct ws_history_push {
-	int64_t began, ended;     /* seconds since 1970 */
+	uint64_t id;              /* random, of both of its lines; 0: unknown */
+	/* seconds since 1970; ended 0: from here on it changes the weights of these endpoints */
+	int64_t began, ended;
 	int64_t pid, uid;         /* of the process; uid -1: unknown */
 	const char *host;         /* "": unknown */
 	const char *source;       /* as given */
@@ -37,6 +47,9 @@ struct ws_history_push {
 	const char *verify;       /* "names", "hash", "none" */
 	const char *code;         /* ws_code_name: how it ended */
 	const char *message;      /* of the error; "": none */
+	uint64_t digest;          /* of its plan; 0: unknown, or another sender has a part */
+	bool whole;               /* it sent everything, and not a part that options chose */
+	bool same;                /* where it succeeded, the weights are those from before */
 	struct ws_history_endpoint *endpoints;
 	size_t n_endpoints;
 };
@@ -47,12 +60,18 @@ struct ws_history {
 	void *priv;
 };
 
-/* Appends a line. pid, uid and host are filled in. */
-void ws_history_add(const char *state_dir, const struct ws_history_push *push);
+/* Appends a line. pid, uid and host are filled in. False: it could not be written. */
+bool ws_history_add(const char *state_dir, const struct ws_history_push *push);
+/* Appends a line after which this server does not have the weights of any earlier push. `what`: a
+ * sentence that says why. */
+void ws_history_spoil(const char *state_dir, const char *url, const struct ws_endpoint_info *info,
+                      const char *what);
+/* A random number that is not 0. */
+uint64_t ws_history_id(void);
 /* A missing file is an empty history. WS_ESYSTEM: out of memory. */
 int ws_history_read(const char *state_dir, struct ws_history *out, struct ws_err *err);
 void ws_history_free(struct ws_history *h); /* NULL is fine */
-/* The last push to this endpoint, and its part of it; NULL: none. */
+/* The last push to this endpoint that has ended, and its part of it; NULL: none. */
 const struct ws_history_push *ws_history_last(const struct ws_history *h, const char *url,
                                               const struct ws_history_endpoint **part);
 

@@ -7,6 +7,8 @@
  * must report both times. */
 #include "verify_again.h"
 
+#include "wsync/tool/history.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -215,6 +217,15 @@ static void judge_twice(struct again *a, size_t i)
 	ws_err_where(&r->err, NULL, r->url);
 }
 
+/* The push has noted that the weights are the same. */
+static void note_changes(const struct again *a, int rc)
+{
+	for (size_t i = 0; a->opts->state_dir && i < a->opts->n_endpoints; i++)
+		if (rc || a->results[i].err.code)
+			ws_history_spoil(a->opts->state_dir, a->opts->endpoints[i], &a->infos[i],
+			                 "wsync-verify weights has pushed others since");
+}
+
 int ws_verify_twice(const struct ws_push_opts *push, const struct ws_push_source *source,
                     struct ws_verify_result *results, struct ws_err *err)
 {
@@ -222,10 +233,14 @@ int ws_verify_twice(const struct ws_push_opts *push, const struct ws_push_source
 	struct ws_err why = WS_ERR_INIT;
 	int rc = again_open(&a, &why) || connect_to(&a, &why) ? -1 : 0;
 	if (!rc)
-		rc = take_checksums(&a, a.before, &why) || push_again(&a, source, &why) ||
-		     take_checksums(&a, a.after, &why) ? -1 : 0;
+		rc = take_checksums(&a, a.before, &why) || push_again(&a, source, &why) ? -1 : 0;
+	const bool pushed = !rc;
+	if (!rc)
+		rc = take_checksums(&a, a.after, &why);
 	for (size_t i = 0; !rc && i < push->n_endpoints; i++)
 		judge_twice(&a, i);
+	if (pushed)
+		note_changes(&a, rc);
 	if (rc)
 		verify_give_up(results, push->n_endpoints, &why);
 	else

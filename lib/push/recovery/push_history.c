@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* push_history.c - notes before and after a run whose weights the endpoints have: for people, and
+ * for --only-stale and wsync-ctl ready, which believe a weight version if the last push set it. */
 #include "push_state.h"
+
+#include "journal_core.h"
 
 #include "wsync/tool/history.h"
 
@@ -16,30 +20,82 @@ static void describe(const struct ws_push *p, size_t i, struct ws_history_endpoi
 		.coverage = p->to.endpoints[i].coverage,
 		.message = r->ok ? "" : r->message,
 		.instance = p->to.infos[i].instance,
+		.identity = p->to.infos[i].identity,
+		.label = p->to.infos[i].weight_version,
+		.established = push_established(p, i),
 	};
 }
 
-void push_history(const struct ws_push *p, bool ok, const struct ws_err *err)
+static bool is_noted(const struct ws_push *p)
+{
+	return p->recovery.claimed && p->opts.state_dir && !p->opts.stage;
+}
+
+static int64_t began(const struct ws_push *p, int64_t now)
+{
+	return now - (ws_now_ns() - p->run.since) / WS_NS_PER_S;
+}
+
+/* The last turn of a round completes what the other senders have sent. */
+static void describe_plan(const struct ws_push *p, struct ws_history_push *out)
+{
+	struct ws_journal_sent sent;
+	if (!p->from.plan && !p->recovery.staged)
+		return;
+	push_describe_sent(p, &sent);
+	out->whole = sent.whole ||
+	             (p->from.all_names && p->turn.has_turn && !p->turn.not_last);
+	out->digest = p->opts.senders < 2 ? sent.digest : 0;
+}
+
+void push_history_begin(struct ws_push *p)
 {
 	const size_t n = p->opts.n_endpoints;
-	if (!p->recovery.claimed || !p->opts.state_dir || p->opts.stage)
-		return;
-	struct ws_history_endpoint *those = calloc(n + 1, sizeof *those);
+	struct ws_history_endpoint *those =
+		is_noted(p) ? calloc(n + 1, sizeof *those) : NULL;
+	for (size_t i = 0; those && i < n; i++)
+		those[i] = (struct ws_history_endpoint){
+			.url = p->to.endpoints[i].url, .state = WS_PARTIAL, .coverage = -1,
+			.message = "", .instance = p->to.infos[i].instance,
+			.identity = p->to.infos[i].identity,
+			.label = p->to.infos[i].weight_version,
+		};
+	const struct ws_history_push push = {
+		.id = p->recovery.history_id,
+		.began = began(p, time(NULL)),
+		.source = p->from.name,
+		.weight_version = p->from.weight_version ? p->from.weight_version : "",
+		.verify = push_verify_name(p),
+		.endpoints = those, .n_endpoints = n,
+	};
+	if (those)
+		(void)ws_history_add(p->opts.state_dir, &push);
+	free(those);
+}
+
+void push_history(struct ws_push *p, bool ok, const struct ws_err *err)
+{
+	const size_t n = p->opts.n_endpoints;
+	struct ws_history_endpoint *those =
+		is_noted(p) ? calloc(n + 1, sizeof *those) : NULL;
 	for (size_t i = 0; those && i < n; i++)
 		describe(p, i, &those[i]);
 	const int64_t now = time(NULL);
-	const struct ws_history_push push = {
-		.began = now - (ws_now_ns() - p->run.since) / WS_NS_PER_S,
+	struct ws_history_push push = {
+		.id = p->recovery.history_id,
+		.began = began(p, now),
 		.ended = now,
 		.source = p->from.name,
 		.weight_version = p->from.weight_version ? p->from.weight_version : "",
 		.verify = push_verify_name(p),
 		.code = ws_code_name(ok ? WS_OK : err->code),
 		.message = ok ? "" : err->msg,
+		.same = p->opts.label_stays,
 		.endpoints = those,
 		.n_endpoints = n,
 	};
-	if (those)
-		ws_history_add(p->opts.state_dir, &push);
+	describe_plan(p, &push);
+	if (!those || !ws_history_add(p->opts.state_dir, &push))
+		p->recovery.history_id = 0;
 	free(those);
 }

@@ -29,6 +29,7 @@ struct push_recovery {
 	enum ws_open_update staged_as;
 	struct ws_journal_list staged_list; /* of a completion; it owns `staged` */
 	struct ws_journal_entry *staged;    /* the update that this run completes; NULL: none */
+	uint64_t history_id; /* of the lines of this run in the history; 0: they were not written */
 	bool ends_staged; /* earlier runs left staged updates, which this push ends */
 };
 
@@ -59,8 +60,10 @@ void push_name_remedy(const struct ws_push *p, struct ws_err *err);
 
 /* ---- push_history.c ---- */
 
-/* Notes for people how this run ended. Call it with the locks; without them it does nothing. */
-void push_history(const struct ws_push *p, bool ok, const struct ws_err *err);
+/* Notes that this run will change the weights of the endpoints, and how it has ended. Call them
+ * with the locks; without them they do nothing. */
+void push_history_begin(struct ws_push *p);
+void push_history(struct ws_push *p, bool ok, const struct ws_err *err);
 
 /* ---- push_staged.c: updates that servers receive now and load later ---- */
 
