@@ -338,9 +338,27 @@ static const char *version_of(const struct ws_fleet *f, const struct ws_push_sou
 	return s->weight_version ? s->weight_version : f->opts.push.weight_version;
 }
 
+/* {require} is about every endpoint, so one of which it is not established gets a push that does.
+ * Nothing is established of weights that only a label names. */
+static bool lacks_facts(const struct ws_fleet *f, const struct ws_fleet_view *v, char *dst,
+                        size_t n)
+{
+	static const char *const names[] = { "names", "format", "bytes", "caches", "values" };
+	const unsigned lacks = f->opts.push.require & ~v->established;
+	size_t used = (size_t)snprintf(dst, n, "nothing has established its");
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		if (lacks & 1U << i)
+			used += (size_t)snprintf(dst + used, n - used, " %s", names[i]);
+	snprintf(dst + used, n - used, " ({require})%s",
+	         v->current == WS_CURRENT_BY_LABEL ? ": it has the weights by its label alone" :
+	                                             "");
+	return lacks;
+}
+
 static int judge(struct ws_fleet *f, struct member *m, const struct ws_fleet_view *v,
                  struct ws_err *err)
 {
+	char lacks[256];
 	if (v->ready == WS_READY_UNREACHED && f->opts.min_endpoints) {
 		/* A record may know that it was left like that. */
 		m->result.state = v->mixed ? WS_PARTIAL : WS_UNTOUCHED;
@@ -355,10 +373,12 @@ static int judge(struct ws_fleet *f, struct member *m, const struct ws_fleet_vie
 	}
 	if (!f->opts.only_stale)
 		return 0;
-	const bool stale = ws_ready_lacks(v->ready);
+	const bool other = ws_ready_lacks(v->ready);
+	const bool stale = other || lacks_facts(f, v, lacks, sizeof lacks);
 	const char *by = stale ? NULL : ws_current_name(v->current);
 	emit(f, &(struct ws_event){ .type = WS_EV_STALE,
-	                            .stale = { .url = m->url, .stale = stale, .why = v->why,
+	                            .stale = { .url = m->url, .stale = stale,
+	                                       .why = stale && !other ? lacks : v->why,
 	                                       .current_by = by } });
 	if (v->ready == WS_READY_PAUSED || v->ready == WS_READY_BYTES)
 		warn(f, m->url, v->why);

@@ -167,6 +167,13 @@ expect_stale() {
 	out_has "by its label alone"
 	COLUMNS=200 try wsync-ctl status "${to[@]}"
 	out_has "5 (by its label alone)"
+	fleet 5 --only-stale --require format
+	expect_status 0
+	expect_fed "$url"
+	fleet 5 --only-stale --require format
+	expect_status 0
+	expect_fed
+	expect_json 'lines[-1]["endpoints"][0]["current_by"]' record
 }
 
 @test "a push to the canary during its check fails it, with and without a version" {

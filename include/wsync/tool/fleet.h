@@ -102,7 +102,8 @@ typedef int ws_canary_check(void *ctx, const char *const *urls, size_t n, const 
 
 struct ws_fleet_opts {
 	struct ws_push_opts push; /* with all endpoints */
-	/* Push to those alone for which ws_ready_lacks is true with the weight version. With WS_VERIFY_HASH their checksums are compared, too. */
+	/* Push to those alone for which ws_ready_lacks is true with the weight version, or of which
+	 * `require` is not established. With WS_VERIFY_HASH their checksums are compared, too. */
 	bool only_stale;
 	/* Leave out endpoints that cannot be reached, as long as so many have the weights in the
 	 * end; 0: all must be reached */
