@@ -514,6 +514,9 @@ static int check_usage(const struct opt_args *args)
 		                           "about endpoints");
 	if (cfg.write && (cfg.common.endpoints.n || cfg.common.pool || cfg.common.registry))
 		return opt_usage(&program, "--write takes no --endpoint, --pool and --registry");
+	if (cfg.stage && cfg.pushing.require & WS_REQUIRE_CACHES)
+		return opt_usage(&program, "--require caches is not for --stage: caches are "
+		                           "cleared when the weights are loaded");
 	if (cfg.stage && (cfg.from_stdin || cfg.asleep))
 		return opt_usage(&program, "--stage takes no %s",
 		                 cfg.from_stdin ? "--stdin" : "--asleep");

@@ -163,13 +163,15 @@ struct ws_endpoint_info {
 	/* SGLang: its arguments set NCCL_CUMEM_ENABLE, NCCL_NVLS_ENABLE to 1; else it sets 0 */
 	bool nccl_cumem, nccl_nvls;
 	char nccl_version[32]; /* "2.28.9"; wsync-endpoint reports it, real servers do not yet */
+	bool quant_told;          /* vLLM: its configuration has a quantization, or null for none */
 	bool quant_override;      /* the server's arguments override quantization_config */
 	char kv_cache_dtype[32];
 	char weight_version[128];
 	/* the route whose GET reports the live weight version; NULL: none */
 	const char *version_path;
 	char model_path[1024];
-	bool path_moved;          /* SGLang: an update from disk has set model_path since the start */
+	/* why the config.json of model_path is not that of the server; NULL: it is. Static */
+	const char *path_unused;
 	char served_model[256];
 	char model_type[64]; /* of its config.json; SGLang reports both since 0.5.6, else "" */
 	char architecture[96];    /* the first of "architectures" */

@@ -92,6 +92,9 @@ void ws_endpoint_call_free(struct ws_endpoint_call *call);
 
 /* Copies the fields of a reply to *info; the other fields of *info stay unchanged. */
 void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoint_info *info);
+/* Do these members of a config.json, which the server's arguments replace, include its sizes? */
+bool ws_endpoint_overrides(const struct ws_json *overrides);
+extern const char ws_overridden[]; /* info.path_unused then */
 void ws_endpoint_decode_model_info(const struct ws_json *root, struct ws_endpoint_info *info);
 /* WS_EREFUSED if root is malformed. The names point into root: set out->priv to root, then the
  * result's free function frees both. */

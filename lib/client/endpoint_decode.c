@@ -24,6 +24,7 @@
 #include <string.h>
 
 enum { MAX_RANKS = 65536, MAX_DIGEST = 128 };
+const char ws_overridden[] = "the server's arguments override its config.json";
 
 /* ---- info ---- */
 
@@ -95,7 +96,33 @@ static bool has_moved(const struct ws_json *root, const char *path)
 static void take_path(const struct ws_json *root, struct ws_endpoint_info *info)
 {
 	take_text(root, "model_path", info->model_path, sizeof info->model_path);
-	info->path_moved = has_moved(root, info->model_path);
+	if (has_moved(root, info->model_path))
+		info->path_unused = "the server's model path is not that of its start";
+}
+
+/* Arguments that replace members of a config.json: of sizes, say. */
+bool ws_endpoint_overrides(const struct ws_json *overrides)
+{
+	static const char *const harmless[] = { "rope_scaling", "rope_parameters", "rope_theta",
+		                                "max_position_embeddings", "quantization_config" };
+	bool all = true;
+	for (const struct ws_json *m = ws_json_first(overrides); m && all; m = ws_json_next(m)) {
+		all = false;
+		for (size_t i = 0; i < sizeof harmless / sizeof harmless[0]; i++)
+			all |= strcmp(ws_json_key(m), harmless[i]) == 0;
+	}
+	return !all || ws_json_type(overrides) == WS_JSON_STRING;
+}
+
+static void take_overrides(const struct ws_json *root, struct ws_endpoint_info *info)
+{
+	const char *text = ws_json_get_string(root, "json_model_override_args", "");
+	struct ws_json *overrides = ws_json_parse(text, strlen(text), "overrides", NULL);
+	if (overrides && ws_endpoint_overrides(overrides))
+		info->path_unused = ws_overridden;
+	ws_json_free(overrides);
+	info->quant_override = strstr(text, "\"quantization_config\"") ||
+	                       ws_json_get_string(root, "torchao_config", "")[0];
 }
 
 void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoint_info *info)
@@ -138,9 +165,7 @@ void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoi
 	info->weights_copy = ws_json_get_bool(root, "enable_weights_cpu_backup", false);
 	info->keeps_anything = ws_json_get_bool(root, "keeps_anything", false); /* ours */
 	take_text(root, "nccl_version", info->nccl_version, sizeof info->nccl_version); /* ours */
-	const char *override = ws_json_get_string(root, "json_model_override_args", "");
-	info->quant_override = strstr(override, "\"quantization_config\"") ||
-	                       ws_json_get_string(root, "torchao_config", "")[0];
+	take_overrides(root, info);
 	take_dtype(root, "kv_cache_dtype", info->kv_cache_dtype, sizeof info->kv_cache_dtype);
 	take_text(root, "weight_version", info->weight_version, sizeof info->weight_version);
 	take_path(root, info);

@@ -103,6 +103,11 @@ void ws_vllm_decode_config(const struct ws_json *root, struct ws_endpoint_info *
 	if (strncmp(info->dtype, "torch.", 6) == 0)
 		memmove(info->dtype, info->dtype + 6, strlen(info->dtype + 6) + 1);
 	take_text(model, "quantization", info->quantization, sizeof info->quantization);
+	const struct ws_json *quantization = ws_json_get(model, "quantization");
+	info->quant_told = ws_json_type(quantization) == WS_JSON_STRING ||
+	                   (quantization && ws_json_type(quantization) == WS_JSON_NULL);
+	if (ws_endpoint_overrides(ws_json_get(model, "hf_overrides")))
+		info->path_unused = ws_overridden;
 	take_text(model, "model", info->model_path, sizeof info->model_path);
 	take_text(cache, "cache_dtype", info->kv_cache_dtype, sizeof info->kv_cache_dtype);
 	info->disable_radix_cache = !ws_json_get_bool(cache, "enable_prefix_caching", true);

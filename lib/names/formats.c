@@ -141,7 +141,7 @@ enum ws_keeps ws_format_kept(const struct ws_format_server *s)
 	if (s->override)
 		return WS_KEEPS_NEW;
 	/* vLLM's null is none; SGLang's is an option that was not given. */
-	return s->vllm || q ? WS_KEEPS_DENSE : WS_KEEPS_UNTOLD;
+	return (s->vllm && s->told) || q ? WS_KEEPS_DENSE : WS_KEEPS_UNTOLD;
 }
 
 const char *ws_format_in_name(const char *name)

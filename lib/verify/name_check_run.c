@@ -296,7 +296,8 @@ int ws_name_check_run(const struct ws_name_check_run_opts *o, const struct ws_na
 	out->own_config = !out->checked && out->layout;
 	if (!out->checked)
 		snprintf(out->why, sizeof out->why, "%s, and %.200s", !out->layout ? unknown :
-		         "the server's config.json cannot be read here", unlisted);
+		         t->unused ? t->unused : "the server's config.json cannot be read here",
+		         unlisted);
 	return 0;
 }
 

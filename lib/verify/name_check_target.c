@@ -17,7 +17,7 @@ const char *ws_name_check_model_dir(const struct ws_endpoint_info *info)
 	char path[1100];
 	struct stat st;
 	snprintf(path, sizeof path, "%s/config.json", info->model_path);
-	return info->model_path[0] == '/' && !info->path_moved && stat(path, &st) == 0 ?
+	return info->model_path[0] == '/' && !info->path_unused && stat(path, &st) == 0 ?
 	               info->model_path :
 	               NULL;
 }
@@ -65,6 +65,7 @@ static void describe(struct ws_name_check_target *t, const struct ws_endpoint_in
 	if (shares > 1 && info->tp_size % shares == 0)
 		t->attention_tp = (unsigned)(info->tp_size / shares);
 	t->config = ws_name_check_config(info);
+	t->unused = info->path_unused;
 	t->keeps_anything = info->keeps_anything;
 	/* A first pipeline stage lacks layers that would be requested. */
 	t->whole_modules = ws_lineage_family(info->lineage) == WS_FAMILY_VLLM;

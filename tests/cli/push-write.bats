@@ -12,6 +12,17 @@ for l in sorted((t["name"], t["dtype"], t["hash"]) for t in map(json.loads, sys.
 	print(*l)'
 }
 
+@test "what a file says of the source's format is not copied beside other formats" {
+	/usr/bin/python3 "$repo/tests/cli/scaled_model.py" q >/dev/null
+	echo '{"quantization": {"quant_algo": "FP8"}}' >q/fp8/hf_quant_config.json
+	try wsync-push q/fp8 --write as-it-is
+	expect_status 0
+	cmp q/fp8/hf_quant_config.json as-it-is/hf_quant_config.json
+	try wsync-push q/fp8 --unpack --write unpacked
+	expect_status 0
+	[ ! -e unpacked/hf_quant_config.json ]
+}
+
 @test "what is written is what would be sent, and what an endpoint gets" {
 	likely_model qwen3
 	echo '{"model": {}}' >m/tokenizer.json

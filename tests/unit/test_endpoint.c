@@ -229,12 +229,17 @@ TEST(a_path_that_an_update_has_set_is_told_apart)
 		  "\"x.py --model-path /m2\"}", true },
 		{ "{\"model_path\":\"/m\",\"tokenizer_path\":\"/m\",\"launch_command\":"
 		  "\"x.py --config f.yaml\"}", false },
+		{ "{\"model_path\":\"/m\",\"json_model_override_args\":\"{}\"}", false },
+		{ "{\"model_path\":\"/m\",\"json_model_override_args\":"
+		  "\"{\\\"rope_theta\\\":1}\"}", false },
+		{ "{\"model_path\":\"/m\",\"json_model_override_args\":"
+		  "\"{\\\"num_hidden_layers\\\":3}\"}", true },
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		struct ws_endpoint_info info = { .tp_size = 1 };
 		struct ws_json *root = parse(cases[i].text);
 		ws_endpoint_decode_server_info(root, &info);
-		if (info.path_moved != cases[i].moved)
+		if ((info.path_unused != NULL) != cases[i].moved)
 			fail_msg("%s", cases[i].text);
 		ws_json_free(root);
 	}

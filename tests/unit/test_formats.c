@@ -10,7 +10,7 @@ struct server {
 	bool vllm;
 	const char *quantization, *load_format, *method, *algo; /* method NULL: no config */
 	int64_t block, bits;
-	bool integers, override;
+	bool integers, override, untold;
 	enum ws_keeps keeps;
 };
 
@@ -21,7 +21,7 @@ static enum ws_keeps kept(const struct server *s)
 		                    .block = { s->block, s->block }, .bits = s->bits,
 		                    .integers = s->integers };
 	const struct ws_format_server server = {
-		.vllm = s->vllm, .quantization = s->quantization,
+		.vllm = s->vllm, .quantization = s->quantization, .told = !s->untold,
 		.load_format = s->load_format ? s->load_format : "auto", .override = s->override,
 		.quant = s->method ? &q : NULL,
 	};
@@ -70,6 +70,13 @@ TEST(a_server_is_known_by_what_it_tells_and_by_its_config)
 		{ .vllm = true, .quantization = "", .load_format = "bitsandbytes", .method = "",
 		  .keeps = WS_KEEPS_BNB },
 		{ .quantization = "w8a8_int8", .keeps = WS_KEEPS_INT8 },
+		{ .vllm = true, .quantization = "", .untold = true, .keeps = WS_KEEPS_UNTOLD },
+		{ .vllm = true, .quantization = "modelopt", .method = "",
+		  .keeps = WS_KEEPS_FP8 },
+		{ .vllm = true, .quantization = "mxfp8", .keeps = WS_KEEPS_MXFP8 },
+		{ .vllm = true, .quantization = "mxfp8", .method = "", .keeps = WS_KEEPS_ONLINE },
+		{ .vllm = true, .quantization = "mxfp8", .method = "mxfp8",
+		  .keeps = WS_KEEPS_MXFP8 },
 		{ .vllm = true, .quantization = "torchao", .keeps = WS_KEEPS_TORCHAO },
 		{ .quantization = "quark", .keeps = WS_KEEPS_QUARK },
 	};

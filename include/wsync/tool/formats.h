@@ -61,7 +61,8 @@ enum ws_fits { WS_FITS_RIGHT, WS_FITS_ASSUMED, WS_FITS_UNKNOWN, WS_FITS_REFUSED 
 /* What is known of a server. */
 struct ws_format_server {
 	bool vllm;
-	const char *quantization, *load_format; /* as told; "": null */
+	const char *quantization, *load_format; /* as told; "": null, or not told */
+	bool told;                    /* the server told its quantization, or null */
 	bool override;                /* its arguments replace quantization_config */
 	const struct ws_quant *quant; /* of its config; NULL: not known */
 };

@@ -23,6 +23,7 @@ struct ws_name_check_target {
 	struct ws_config *config;      /* of its model_path, if readable here; NULL */
 	struct ws_weight_list listing;
 	char listed[WS_URL_MAX + 64];          /* origin of the listing; "": none */
+	const char *unused;                    /* as info.path_unused */
 	char unlisted[256];                    /* why there is no listing */
 	char model_type[64], architecture[96]; /* from the server's config.json; "": unknown */
 	bool keeps_anything;                   /* wsync-endpoint without a model: takes any name */

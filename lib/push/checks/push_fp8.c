@@ -312,6 +312,7 @@ static void find_keeps(struct server *s, bool own)
 {
 	const struct ws_format_server told = {
 		.vllm = is_vllm(s->info), .quantization = s->info->quantization,
+		.told = s->info->quant_told,
 		.load_format = s->info->load_format, .override = s->info->quant_override,
 		.quant = s->config ? ws_config_quant(s->config) : NULL,
 	};

@@ -303,13 +303,20 @@ static int copy_file(struct ws_push *p, int dir, const char *name, const char *t
 	return rc;
 }
 
+/* What it says of the source is not true of other formats; config.json says theirs. */
+static bool tells_quant(const char *name)
+{
+	return strcmp(name, "hf_quant_config.json") == 0 ||
+	       strcmp(name, "quant_model_description.json") == 0;
+}
+
 static int copy_small(struct ws_push *p, const char *dir, struct ws_err *err)
 {
 	DIR *d = opendir(dir);
 	int rc = d ? 0 : ws_err_errno(err, "read %s", dir);
 	size_t n = 0;
 	for (const struct dirent *e; rc == 0 && n < SMALL_FILES && (e = readdir(d));) {
-		if (!is_small(e->d_name))
+		if (!is_small(e->d_name) || (is_requantized(p) && tells_quant(e->d_name)))
 			continue;
 		char *to = push_disk_join(push_disk_of(p)->store.tmp, e->d_name);
 		rc = to ? copy_file(p, dirfd(d), e->d_name, to, err) : ws_oom(err);
