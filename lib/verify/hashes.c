@@ -191,16 +191,22 @@ static bool taken_for(const struct place *at, const struct ws_checksums *sums,
 
 /* ---- one rank ---- */
 
-/* A head that is tied to the embedding is the same memory under one more name. */
-static bool is_tied_head(const struct ws_hashes *h, const struct ws_checksum *c)
+/* A head that is tied to the embedding is the same memory under one more name. If the embedding is
+ * not in the plan, the model decides. */
+static bool is_tied_head(const struct ws_hashes *h, const struct ws_checksum *c,
+                         const struct ws_layout *layout)
 {
+	bool has_embedding = false;
 	if (!ws_ends_with(c->name, "lm_head.weight"))
 		return false;
-	for (size_t i = 0; i < h->plan->n_tensors; i++)
-		if (h->values[i] == c->value &&
-		    ws_ends_with(h->plan->tensors[i].name, "embed_tokens.weight"))
+	for (size_t i = 0; i < h->plan->n_tensors; i++) {
+		if (!ws_ends_with(h->plan->tensors[i].name, "embed_tokens.weight"))
+			continue;
+		has_embedding = true;
+		if (h->values[i] == c->value)
 			return true;
-	return false;
+	}
+	return !has_embedding && layout && ws_layout_tied(layout);
 }
 
 /* SGLang 0.5.13 and later put the parameters of a draft model beside those of the model. The
@@ -236,6 +242,8 @@ void ws_hashes_compare(const struct ws_hashes *h, const char *url, struct ws_che
 		const int order = !ours ? 1 : !theirs ? -1 : strcmp(ours, theirs->name);
 		i += order <= 0;
 		k += order >= 0;
+		if (order < 0 && count->layout && ws_layout_skips(count->layout, ours))
+			continue;
 		if (order < 0) {
 			report(&at, ours, &h->values[t], NULL);
 			count->missing++;
@@ -250,10 +258,12 @@ void ws_hashes_compare(const struct ws_hashes *h, const char *url, struct ws_che
 			mark_wrong(count, t);
 		} else if (ws_checksum_is_draft(theirs)) {
 			count->drafts++;
-		} else if (!is_tied_head(h, theirs) && whole && is_chosen(count, theirs->name)) {
+		} else if (is_tied_head(h, theirs, count->layout)) {
+			continue;
+		} else if (whole && is_chosen(count, theirs->name)) {
 			report(&at, theirs->name, NULL, &theirs->value);
 			count->unexpected++;
-		} else if (!is_tied_head(h, theirs)) {
+		} else {
 			count->not_sent++;
 		}
 	}

@@ -9,6 +9,7 @@
 #include "job.h"
 #include "wsync/endpoint.h"
 #include "wsync/event.h"
+#include "wsync/tool/layout.h"
 #include "wsync/tool/plan.h"
 #include "wsync/trace.h"
 
@@ -52,6 +53,8 @@ struct ws_hash_count {
 	size_t drafts;        /* not in the plan, and of a draft model: not compared */
 	/* not in the plan, because the globs below leave them out, or not `whole` */
 	size_t not_sent;
+	/* of the model, for a server that loads one: it ignores some names; may be NULL */
+	const struct ws_layout *layout;
 	/* by tensor of the plan: different or missing at some rank; may be NULL */
 	bool *wrong;
 	const char *const *include, *const *exclude; /* as of ws_plan_opts */
@@ -61,7 +64,8 @@ struct ws_hash_count {
 /* Counts the tensors of rank r of sums in *count. Emits WS_EV_MISMATCH for each that differs in its
  * bytes, or in the dtype or shape that the server reports. Tensors that are not in the plan are
  * unexpected if `whole` and the globs of *count choose them, else not sent; a draft model's tensors
- * and a tied head are neither. Sorts the rank's items. */
+ * and a tied head are neither. A name that the server ignores is not missing. Sorts the rank's
+ * items. */
 void ws_hashes_compare(const struct ws_hashes *h, const char *url, struct ws_checksums *sums,
                        size_t r, bool whole, const struct ws_sink *sink,
                        struct ws_hash_count *count);

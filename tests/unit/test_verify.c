@@ -385,6 +385,52 @@ TEST(a_tied_head_is_the_embedding)
 	assert_int_equal(count.unexpected, 1);
 }
 
+/* The layout of a Llama. */
+static struct ws_layout *layout_of(bool tied, struct ws_namemap **map)
+{
+	char text[512];
+	struct ws_config *config;
+	struct ws_layout *layout;
+	struct ws_err err;
+	snprintf(text, sizeof text,
+	         "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":8,"
+	         "\"intermediate_size\":8,\"vocab_size\":8,\"num_attention_heads\":1,"
+	         "\"num_hidden_layers\":1,\"tie_word_embeddings\":%s}", tied ? "true" : "false");
+	assert_ok(ws_config_parse(text, strlen(text), "config.json", &config, &err), &err);
+	assert_ok(ws_namemap_open(NULL, map, &err), &err);
+	const struct ws_family *f = ws_namemap_find(*map, config);
+	const struct ws_layout_opts opts = { .tp = 1 };
+	assert_ok(ws_layout_make(f, config, &opts, &layout, &err), &err);
+	ws_config_free(config);
+	return layout;
+}
+
+TEST(the_model_decides_about_names_that_only_one_side_has)
+{
+	struct ws_plan_tensor ignored = { .name = "model.layers.0.self_attn.rotary_emb.inv_freq" };
+	const struct ws_plan plan = { .tensors = &ignored, .n_tensors = 1 };
+	uint64_t value = 7;
+	size_t first = 0;
+	const struct ws_hashes h = { .plan = &plan, .values = &value, .sorted = &first };
+	struct ws_checksum sum = { .name = "lm_head.weight", .value = 7 };
+	struct ws_checksum_rank rank = { .items = &sum, .n = 1 };
+	struct ws_checksums all = { .ranks = &rank, .n_ranks = 1 };
+	const struct ws_sink nobody = { .event = NULL };
+	for (int tied = 0; tied < 2; tied++) {
+		struct ws_namemap *map;
+		struct ws_layout *layout = layout_of(tied, &map);
+		struct ws_hash_count count = { .layout = layout }, blind = { 0 };
+		ws_hashes_compare(&h, "http://x", &all, 0, true, &nobody, &count);
+		assert_int_equal(count.missing, 0);
+		assert_int_equal(count.unexpected, !tied);
+		ws_hashes_compare(&h, "http://x", &all, 0, true, &nobody, &blind);
+		assert_int_equal(blind.missing, 1);
+		assert_int_equal(blind.unexpected, 1);
+		ws_layout_free(layout);
+		ws_namemap_close(map);
+	}
+}
+
 TEST(equal_bytes_of_another_type_or_shape_are_different)
 {
 	struct ws_plan_tensor tensor = {
