@@ -91,6 +91,17 @@ print(json.load(open("out2/config.json"))["quantization_config"]["weight_block_s
 }
 
 # A limit of the size of files stands in for a disk that gets full: both end a write in the middle.
+@test "a part of an unpacked model has the config of the whole one" {
+	/usr/bin/python3 "$repo/tests/cli/scaled_model.py" s >/dev/null
+	local glob
+	for glob in '*' '*embed*'; do
+		rm -rf out
+		try wsync-push s/fp8 --unpack --include "$glob" --write out
+		expect_status 0
+		! grep quantization_config out/config.json || explain "it is not quantized"
+	done
+}
+
 @test "no room in the middle of a file: exit 8, and nothing is left" {
 	safetensors two.safetensors a:F32:64,64 b:F32:512,512
 	mkdir there

@@ -13,6 +13,7 @@
 #include "file.h"
 #include "name_index.h"
 #include "plan_files.h"
+#include "transform_core.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -142,13 +143,11 @@ static int describe_quant(const struct ws_push *p, const char *text, size_t n, c
 	return rc;
 }
 
+/* Also if only tensors that are not sent would be unpacked: the server has the others already. */
 static bool is_requantized(const struct ws_push *p)
 {
-	struct ws_transform_report did;
-	if (!p->from.input.transform)
-		return false;
-	ws_transform_report(p->from.input.transform, &did);
-	return p->opts.transform->quantize != WS_QUANTIZE_NONE || did.unpacked;
+	const struct ws_transform *t = p->from.input.transform;
+	return t && (p->opts.transform->quantize != WS_QUANTIZE_NONE || t->unpacks);
 }
 
 static char *directory_of(const char *path)
