@@ -168,14 +168,14 @@ say = @printf '  %-5s %s\n' $(1) $(2)
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .PHONY: all always lib programs left-out tests-build help deps check check-asan check-clang \
-        check-gpu check-run gpu-programs gpu-kit demo bench soak fuzz man lint format install \
-        uninstall clean bless
+        check-gpu check-run gpu-programs gpu-kit demo bench soak honest fuzz man lint format \
+        install uninstall clean bless
 
 all: programs $(if $(HAVE_SCDOC),man) left-out ## build the library, the programs and the man pages
 
 ifneq ($(MISSING),)
-SELF_SUFFICIENT := help deps check check-asan check-clang check-gpu gpu-kit demo bench soak lint \
-	format uninstall clean wheel bundle deb check-packages
+SELF_SUFFICIENT := help deps check check-asan check-clang check-gpu gpu-kit demo bench soak honest \
+	lint format uninstall clean wheel bundle deb check-packages
 ifneq ($(filter-out $(SELF_SUFFICIENT),$(or $(MAKECMDGOALS),all)),)
 $(shell tests/setup.sh -n build)
 $(error missing: $(MISSING))
@@ -409,6 +409,11 @@ soak: ## SOAK_POINTS (1000) faults drawn by chance, in about six minutes; SOAK_S
 	@tests/setup.sh
 	@$(MAKE) --no-print-directory programs
 	@BUILD=$(BUILD) PYTHONDONTWRITEBYTECODE=1 tests/soak.sh
+
+honest: ## HONEST_PUSHES (300) right pushes, in a few minutes; HONEST_SEED repeats a run
+	@tests/setup.sh
+	@$(MAKE) --no-print-directory programs
+	@BUILD=$(BUILD) PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 -u tests/tools/honest.py
 
 check-asan: ## the whole suite under AddressSanitizer and UndefinedBehaviorSanitizer
 	@tests/setup.sh
