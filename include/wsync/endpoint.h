@@ -170,8 +170,8 @@ struct ws_endpoint_info {
 	/* the route whose GET reports the live weight version; NULL: none */
 	const char *version_path;
 	char model_path[1024];
-	/* why the config.json of model_path is not that of the server; NULL: it is. Static */
-	const char *path_unused;
+	char start_path[1024];    /* model_path at the start; an update from disk replaces that */
+	const char *path_unused;  /* why its config.json is not the server's; NULL: it is. Static */
 	char served_model[256];
 	char model_type[64]; /* of its config.json; SGLang reports both since 0.5.6, else "" */
 	char architecture[96];    /* the first of "architectures" */

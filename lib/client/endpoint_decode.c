@@ -69,35 +69,28 @@ static void take_nccl(const struct ws_json *root, struct ws_endpoint_info *info)
 	info->nccl_nvls = symmetric || ws_json_get_bool(root, "enable_nccl_nvls", false);
 }
 
-/* Is this path an argument of the command, after --model-path or --model? */
-static bool names_path(const char *command, const char *path)
+/* The argument of --model-path, or --model, of a command whose words are not quoted. */
+static bool read_argument(const char *command, char *dst, size_t n)
 {
-	const size_t n = strlen(path);
-	for (const char *at = command; (at = strstr(at, "--model")); at++) {
-		const char *value = at + strcspn(at, " =");
-		value += *value != 0;
-		value += strspn(value, "'\"");
-		if (strncmp(value, path, n) == 0 && (!value[n] || strchr(" '\"", value[n])))
-			return true;
-	}
-	return false;
+	const char *at = strstr(command, "--model-path");
+	at = at ? at : strstr(command, "--model");
+	const char *value = at ? at + strcspn(at, " =") : NULL;
+	if (!value || !*value)
+		return false;
+	value += 1 + strspn(value + 1, "'\"");
+	ws_printable(dst, n, value, strcspn(value, " '\""));
+	return *dst != 0;
 }
 
 /* An update from disk replaces model_path, and leaves the command (SGLang 0.5.23) and the path of
  * the tokenizer, which is the same unless it was given. */
-static bool has_moved(const struct ws_json *root, const char *path)
-{
-	const char *command = ws_json_get_string(root, "launch_command", "");
-	if (strstr(command, "--model"))
-		return !names_path(command, path);
-	return strcmp(ws_json_get_string(root, "tokenizer_path", path), path) != 0;
-}
-
 static void take_path(const struct ws_json *root, struct ws_endpoint_info *info)
 {
 	take_text(root, "model_path", info->model_path, sizeof info->model_path);
-	if (has_moved(root, info->model_path))
-		info->path_unused = "the server's model path is not that of its start";
+	memcpy(info->start_path, info->model_path, sizeof info->start_path);
+	if (!read_argument(ws_json_get_string(root, "launch_command", ""), info->start_path,
+	                   sizeof info->start_path))
+		take_text(root, "tokenizer_path", info->start_path, sizeof info->start_path);
 }
 
 /* Arguments that replace members of a config.json: of sizes, say. */

@@ -109,6 +109,7 @@ void ws_vllm_decode_config(const struct ws_json *root, struct ws_endpoint_info *
 	if (ws_endpoint_overrides(ws_json_get(model, "hf_overrides")))
 		info->path_unused = ws_overridden;
 	take_text(model, "model", info->model_path, sizeof info->model_path);
+	take_text(model, "model", info->start_path, sizeof info->start_path);
 	take_text(cache, "cache_dtype", info->kv_cache_dtype, sizeof info->kv_cache_dtype);
 	info->disable_radix_cache = !ws_json_get_bool(cache, "enable_prefix_caching", true);
 	ws_json_double(ws_json_get(cache, "cpu_offload_gb"), &gb);
@@ -143,8 +144,10 @@ static void read_models(const struct ws_json *root, struct ws_endpoint_info *inf
 {
 	const struct ws_json *first = ws_json_first(ws_json_get(root, "data"));
 	take_text(first, "id", info->served_model, sizeof info->served_model);
-	if (!info->model_path[0])
+	if (!info->model_path[0]) {
 		take_text(first, "root", info->model_path, sizeof info->model_path);
+		memcpy(info->start_path, info->model_path, sizeof info->start_path);
+	}
 }
 
 static bool has_route(const struct ws_json *openapi, const char *path)

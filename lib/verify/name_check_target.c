@@ -10,15 +10,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* model_path is a path on the server's machine or a name on a hub, so it is usually not here. A
+/* A path on the server's machine, or a name on a hub, so it is usually not here. With model_path, a
  * source that was pushed from disk would be compared with itself. */
 const char *ws_name_check_model_dir(const struct ws_endpoint_info *info)
 {
 	char path[1100];
 	struct stat st;
-	snprintf(path, sizeof path, "%s/config.json", info->model_path);
-	return info->model_path[0] == '/' && !info->path_unused && stat(path, &st) == 0 ?
-	               info->model_path :
+	snprintf(path, sizeof path, "%s/config.json", info->start_path);
+	return info->start_path[0] == '/' && !info->path_unused && stat(path, &st) == 0 ?
+	               info->start_path :
 	               NULL;
 }
 

@@ -212,35 +212,49 @@ static struct ws_json *parse(const char *text)
 }
 
 /* A source that was pushed from disk is no reference of its server. */
-TEST(a_path_that_an_update_has_set_is_told_apart)
+TEST(the_path_of_the_start_is_found)
 {
 	static const struct {
-		const char *text;
-		bool moved;
+		const char *text, *path;
 	} cases[] = {
-		{ "{\"model_path\":\"/m\"}", false },
-		{ "{\"model_path\":\"/m\",\"tokenizer_path\":\"/m\"}", false },
-		{ "{\"model_path\":\"/new\",\"tokenizer_path\":\"/m\"}", true },
+		{ "{\"model_path\":\"/m\"}", "/m" },
+		{ "{\"model_path\":\"/new\",\"tokenizer_path\":\"/m\"}", "/m" },
+		{ "{\"model_path\":\"/new\",\"tokenizer_path\":\"/t\",\"launch_command\":"
+		  "\"x.py --tokenizer-path /t --model-path /m --tp 2\"}", "/m" },
 		{ "{\"model_path\":\"/m\",\"tokenizer_path\":\"/t\",\"launch_command\":"
-		  "\"x.py --model-path /m --tokenizer-path /t\"}", false },
-		{ "{\"model_path\":\"/m\",\"tokenizer_path\":\"/t\",\"launch_command\":"
-		  "\"x.py --model=/m\"}", false },
+		  "\"x.py --model=/m\"}", "/m" },
 		{ "{\"model_path\":\"/m\",\"tokenizer_path\":\"/m\",\"launch_command\":"
-		  "\"x.py --model-path /m2\"}", true },
-		{ "{\"model_path\":\"/m\",\"tokenizer_path\":\"/m\",\"launch_command\":"
-		  "\"x.py --config f.yaml\"}", false },
-		{ "{\"model_path\":\"/m\",\"json_model_override_args\":\"{}\"}", false },
-		{ "{\"model_path\":\"/m\",\"json_model_override_args\":"
-		  "\"{\\\"rope_theta\\\":1}\"}", false },
-		{ "{\"model_path\":\"/m\",\"json_model_override_args\":"
-		  "\"{\\\"num_hidden_layers\\\":3}\"}", true },
+		  "\"x.py --config f.yaml\"}", "/m" },
+		{ "{\"model_path\":\"/m\",\"launch_command\":\"x.py --model\"}", "/m" },
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		struct ws_endpoint_info info = { .tp_size = 1 };
 		struct ws_json *root = parse(cases[i].text);
 		ws_endpoint_decode_server_info(root, &info);
-		if ((info.path_unused != NULL) != cases[i].moved)
-			fail_msg("%s", cases[i].text);
+		assert_string_equal(info.start_path, cases[i].path);
+		ws_json_free(root);
+	}
+}
+
+TEST(arguments_that_override_sizes_are_seen)
+{
+	static const struct {
+		const char *override;
+		bool unused;
+	} cases[] = {
+		{ "{}", false },
+		{ "{\\\"rope_theta\\\":1}", false },
+		{ "{\\\"num_hidden_layers\\\":3}", true },
+		{ "no json", false },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct ws_endpoint_info info = { .tp_size = 1 };
+		char text[200];
+		snprintf(text, sizeof text, "{\"json_model_override_args\":\"%s\"}",
+		         cases[i].override);
+		struct ws_json *root = parse(text);
+		ws_endpoint_decode_server_info(root, &info);
+		assert_int_equal(info.path_unused != NULL, cases[i].unused);
 		ws_json_free(root);
 	}
 }
