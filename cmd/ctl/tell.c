@@ -407,30 +407,34 @@ static int refuse_awake(const char *url, unsigned tags, unsigned asleep, struct 
 	return ws_err_where(err, NULL, url);
 }
 
-/* Chooses the memory to wake at one endpoint: that of --tags, else what is recorded as released. */
+/* Chooses the memory to wake at one endpoint: that of --tags, else what is recorded as released.
+ * *known: a record or the server says it. */
 static int choose_memory(const struct ctl_job *job, const struct ws_journal_list *records, size_t i,
-                         unsigned *memory, struct ws_err *err)
+                         unsigned *memory, bool *known, struct ws_err *err)
 {
 	const struct ws_endpoint_info *info = &job->to.infos[i];
-	const char *url = job->to.urls[i];
 	const unsigned tags = job->cfg->tags ? *memory : 0;
-	const struct ws_journal_memory m = ws_journal_memory(records, url, info);
+	const struct ws_journal_memory m = ws_journal_memory(records, job->to.urls[i], info);
 	/* vLLM says itself that it sleeps, and may be woken twice. */
-	if (!info->can.memory && (tags || info->sleeping || !(m.told || m.restarted)))
-		return 0;
-	if (tags)
-		return m.told && tags & ~m.asleep ? refuse_awake(url, tags, m.asleep, err) : 0;
-	*memory = m.asleep;
-	return m.told || m.restarted ? 0 : refuse_awake(url, 0, 0, err);
+	const bool asks = !info->can.memory && (info->sleeping || !(m.told || m.restarted));
+	*known = *known || tags || asks || m.told || m.restarted;
+	if (tags && info->can.memory && m.told && tags & ~m.asleep)
+		return refuse_awake(job->to.urls[i], tags, m.asleep, err);
+	if (!tags && !asks)
+		*memory = m.asleep;
+	return 0;
 }
 
 static int choose_memories(struct ctl_job *job, struct request *r, struct ws_err *err)
 {
 	struct ws_journal_list records;
+	bool known = false;
 	int rc = 0;
 	record_read(job, &records);
 	for (size_t i = 0; !rc && i < job->to.n; i++)
-		rc = choose_memory(job, &records, i, &r->memory[i], err);
+		rc = choose_memory(job, &records, i, &r->memory[i], &known, err);
+	if (!rc && !known)
+		rc = refuse_awake(job->to.urls[0], 0, 0, err);
 	ws_journal_list_free(&records);
 	return rc;
 }

@@ -186,7 +186,7 @@ int ws_endpoint_sleep(const struct ws_call *to, const struct ws_endpoint_info *i
 }
 
 static int wake_all(const struct ws_call *to, const struct ws_endpoint_info *infos, unsigned memory,
-                struct ws_endpoint_answer *answers, struct ws_err *err)
+                    struct ws_endpoint_answer *answers, struct ws_err *err)
 {
 	struct request r;
 	struct ws_err why = WS_ERR_INIT;

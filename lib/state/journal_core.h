@@ -96,9 +96,9 @@ bool ws_journal_completes(const struct ws_journal_sent *sent, const struct ws_jo
 bool ws_journal_stays_asleep(const struct ws_journal_record *r, const struct ws_journal_endpoint *e,
                              bool pauses);
 /* A push is about to wake memory of these endpoints, and its record at `own` says so: no other one
- * says any more what is released there. pauses: as in ws_journal_sent. */
+ * says any more what is released there. */
 void ws_journal_take_memory(struct ws_journal_list *list, const char *own, const char *const *urls,
-                            size_t n, bool pauses);
+                            size_t n);
 /* Removes these endpoints from all records of the list except `own` (a path, or NULL), where a push
  * of `sent` completes them: a later push has recorded their state. The caller holds their locks, so
  * no other push is at work there. An endpoint that has not left its group stays recorded, in phase

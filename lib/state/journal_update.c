@@ -192,11 +192,11 @@ static void forget_memory(struct ws_journal_entry *e, const char *const *urls, s
 }
 
 void ws_journal_take_memory(struct ws_journal_list *list, const char *own, const char *const *urls,
-                            size_t n, bool pauses)
+                            size_t n)
 {
 	for (size_t i = 0; i < list->n; i++)
 		if (!list->items[i].err.code && strcmp(list->items[i].path, own) != 0)
-			forget_memory(&list->items[i], urls, n, pauses);
+			forget_memory(&list->items[i], urls, n, true);
 }
 
 /* A push that succeeded ends what was done by hand before it. */

@@ -519,8 +519,12 @@ again() {
 	try wsync-ctl sleep -e "$url"
 	try wsync-ctl wake --tags weights -e "$url"
 	expect_status 0
-	try wsync-ctl wake -e "$url"
+	local one=$url
+	endpoint awake --lineage sglang-2026
+	try wsync-ctl wake -e "$one" -e "$url"
 	expect_status 0
+	is_asked "$url" /resume_memory_occupation 0
+	url=$one
 	expect_state "$url" '[]' False
 	# The record knows that all of it is awake.
 	for list in weights kv_cache "weights --pause none"; do

@@ -415,6 +415,9 @@ if path == "/update_weights" and kept[path] == 2:
 			try wsync-ctl repair
 			expect_out "nothing to repair"
 		done
+		try wsync-ctl sleep -e "$url"
+		STDIN=<(printf 'm\nm\n') try wsync-push --stdin -e "$url" --asleep recorded
+		expect_status 0
 		try wsync-ctl pause -e "$url"
 		try wsync-ctl sleep -e "$url"
 		try wsync-ctl wake -e "$url"

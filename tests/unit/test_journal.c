@@ -384,7 +384,8 @@ SCRATCH_TEST(what_is_done_by_hand_is_recorded)
 	assert_int_equal(count_files(), 0);
 }
 
-/* The same is recorded of memory, whatever record there is. A vLLM runs again with its last wake. */
+/* The same is recorded of memory, whatever record there is. A vLLM runs again with its last
+ * wake. */
 SCRATCH_TEST(a_release_is_recorded_alike_with_and_without_a_pause)
 {
 	static const char url[] = "http://gpu1:1";

@@ -124,7 +124,7 @@ int push_note_asleep(struct ws_push *p, unsigned said, struct ws_err *err)
 
 int push_check_awake(const struct ws_push *p, struct ws_err *err)
 {
-	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+	for (size_t i = 0; p->to.probed && i < p->opts.n_endpoints; i++) {
 		const char *url = p->to.endpoints[i].url;
 		if (!p->to.infos[i].sleeping || p->to.endpoints[i].asleep)
 			continue;
@@ -180,7 +180,7 @@ static void take_memory(const struct ws_push *p)
 	if (!push_has_record(p) || ws_journal_list(p->opts.state_dir, &list, NULL))
 		return;
 	ws_journal_take_memory(&list, ws_journal_path(p->recovery.journal), p->to.call.urls,
-	                       p->to.call.n, p->opts.pause != WS_PAUSE_NONE);
+	                       p->to.call.n);
 	ws_journal_list_free(&list);
 }
 
