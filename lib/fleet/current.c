@@ -118,8 +118,8 @@ void fleet_current_judge(const struct ws_history *h, const char *url,
 	out->by = WS_CURRENT_BY_LABEL;
 	/* Without an id, an older wsync has written the line: it says too little. */
 	if (!d.push || !d.push->id || is_foreign(&d, label) ||
-	    denies(&d, label, has_plan, plan_ctx, info, out) || !d.sure)
+	    denies(&d, label, has_plan, plan_ctx, info, out))
 		return;
-	out->by = WS_CURRENT_BY_RECORD;
+	out->by = d.sure ? WS_CURRENT_BY_RECORD : WS_CURRENT_BY_LABEL;
 	out->established = d.of->established;
 }

@@ -15,7 +15,9 @@
 struct fleet_current {
 	enum ws_current by;
 	uint64_t push;        /* ws_history_push.id of the last push to this server; 0: unknown */
-	unsigned established; /* WS_CURRENT_RECORD: enum ws_require */
+	/* enum ws_require: what that push has established, if nothing denies that it holds. With
+	 * WS_CURRENT_BY_LABEL the server may have been restarted since */
+	unsigned established;
 	char why[256];        /* NOT: the end of "it has weight version V, but "; else "" */
 };
 

@@ -31,6 +31,7 @@ struct member {
 	enum fate fate;
 	bool canary;
 	bool earlier;        /* an earlier push left it with mixed weights, or paused */
+	bool unsure;         /* {require} was established of it, perhaps of an earlier start */
 	uint64_t push;       /* in the history, which gave it the weights; 0: not known */
 	struct ws_ev_endpoint_result result; /* its message is `message` */
 	char message[640];
@@ -386,6 +387,7 @@ static int judge(struct ws_fleet *f, struct member *m, const struct ws_fleet_vie
 		return 0;
 	m->fate = CURRENT;
 	m->push = v->push;
+	m->unsure = f->opts.push.require && v->current == WS_CURRENT_BY_LABEL;
 	m->result.ok = m->result.current = true;
 	m->result.current_by = by;
 	m->result.evidence.identity = v->info.identity;
@@ -741,6 +743,23 @@ static int check_asleep(struct ws_fleet *f, const struct ws_push_source *s, stru
 	return ws_err_hint(err, "use {asleep} recorded");
 }
 
+/* {require} of endpoints that were not pushed to. */
+static int check_established(const struct ws_fleet *f, struct ws_err *err)
+{
+	for (size_t i = 0; i < f->n; i++) {
+		const struct member *m = &f->members[i];
+		if (m->fate != CURRENT || !m->unsure)
+			continue;
+		ws_err_set(err, WS_EUNKNOWN, "%s does not report which start of it answers, so it "
+		           "is not known whether it still has the weights of which that was "
+		           "established ({require})", m->url);
+		ws_err_hint(err, "push without {only_stale}, or compare its checksums: {verify} "
+		                 "hash");
+		return ws_err_where(err, NULL, m->url);
+	}
+	return 0;
+}
+
 static int run_steps(struct ws_fleet *f, const struct ws_push_source *source, struct ws_err *err)
 {
 	static const struct ws_err none = WS_ERR_INIT;
@@ -750,7 +769,7 @@ static int run_steps(struct ws_fleet *f, const struct ws_push_source *source, st
 		return -1;
 	if (push_canaries(f, source, err) || push_step(f, source, false, err) || check_lost(f, err))
 		return -1;
-	return check_all(f, version_of(f, source), err);
+	return check_all(f, version_of(f, source), err) || check_established(f, err) ? -1 : 0;
 }
 
 int ws_fleet_run(struct ws_fleet *f, const struct ws_push_source *source, struct ws_ev_end *result,

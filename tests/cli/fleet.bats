@@ -152,6 +152,38 @@ expect_stale() {
 	expect_json '["another plan" in l["message"] for l in lines if l["type"] == "stale"]' "[True]"
 }
 
+@test "a push that was killed leaves a doubt, also after its repair" {
+	endpoint e --fault slow:continue_generation:2 --fault-delay 60s
+	urls=("$url") to=(-e "$url")
+	fleet 5
+	start cut wsync-push small.safetensors -e "$url"
+	eventually requested /continue_generation 2
+	kill -KILL "$pid"
+	finished cut 137
+	try wsync-ctl repair -e "$url"
+	expect_status 0
+	expect_stale "$url" "has begun to change its weights, and no end is recorded"
+}
+
+@test "a check that pushes other weights ends what the version says, and so does sleep" {
+	endpoint e --lineage session
+	urls=("$url") to=(-e "$url")
+	safetensors other.safetensors {a,b,c,d,e,f}.weight:F32:64,16 --seed 2
+	fleet 5
+	try wsync-verify weights other.safetensors "${to[@]}" --twice
+	expect_status 1
+	try wsync-ctl ready "${to[@]}" --weight-version 5
+	expect_status 1
+	err_has "wsync-verify weights has pushed others since"
+	fleet 5
+	try wsync-ctl sleep "${to[@]}"
+	try wsync-ctl wake "${to[@]}"
+	try wsync-ctl resume "${to[@]}" --force
+	try wsync-ctl ready "${to[@]}" --weight-version 5
+	expect_status 1
+	err_has "wsync-ctl has released its weights since"
+}
+
 @test "a version that somebody else has set is told as such, and establishes nothing" {
 	endpoints 1
 	curl -sS -d '{"new_version":"5"}' "$url/update_weight_version" >/dev/null
@@ -174,6 +206,22 @@ expect_stale() {
 	expect_status 0
 	expect_fed
 	expect_json 'lines[-1]["endpoints"][0]["current_by"]' record
+}
+
+@test "what is required of a server that may have been restarted is not known" {
+	endpoint weak --lineage xorl
+	to=(-e "$url") urls=("$url")
+	endpoint sure --lineage session
+	fleet 5 --require format
+	expect_status 0
+	fleet 5 --only-stale
+	expect_status 0
+	to+=(-e "$url")
+	fleet 5 --only-stale --require format
+	expect_status 11
+	expect_fed "$url"
+	err_has "${urls[0]} does not report which start of it answers"
+	expect_journal "$url" 's["weight_version"]' 5
 }
 
 @test "a push to the canary during its check fails it, with and without a version" {

@@ -59,7 +59,9 @@ struct ws_fleet_view {
 	struct ws_endpoint_info info; /* unless it was not reached */
 	double coverage;          /* percent of the bytes that were proven; < 0: none */
 	enum ws_current current;  /* of info.weight_version, also where no version is asked for */
-	unsigned established;     /* enum ws_require: by that push, or by the proof */
+	/* enum ws_require: by the proof, or by the last push, if it may still hold. BY_LABEL: the
+	 * server does not report which start of it answers */
+	unsigned established;
 	uint64_t push;            /* id of the last push of this user to it; 0: unknown */
 	/* A record of this user says so, whatever `ready` is: it has some old and some new weights,
 	 * or released ones; a push that is over has left it paused. */
@@ -103,7 +105,9 @@ typedef int ws_canary_check(void *ctx, const char *const *urls, size_t n, const 
 struct ws_fleet_opts {
 	struct ws_push_opts push; /* with all endpoints */
 	/* Push to those alone for which ws_ready_lacks is true with the weight version, or of which
-	 * `require` is not established. With WS_VERIFY_HASH their checksums are compared, too. */
+	 * `require` is not established. WS_EUNKNOWN: a push had established it of an endpoint that
+	 * may have been restarted since, so another push would not help. With WS_VERIFY_HASH their
+	 * checksums are compared, too. */
 	bool only_stale;
 	/* Leave out endpoints that cannot be reached, as long as so many have the weights in the
 	 * end; 0: all must be reached */
