@@ -30,7 +30,7 @@ static const char *const alike[] = {
 	"master-address", "master-port", "min-coverage", "min-endpoints", "model",
 	"nccl-from", "on-partial", "only-stale", "packed-scales", "pause", "pool",
 	"prompts", "protocol", "quantize", "registry", "reset", "round", "scratch",
-	"sender", "shared-gpu", "stage", "state-dir", "tokens", "tp", "transform-on",
+	"sender", "shared-gpu", "skip-modules", "stage", "state-dir", "tokens", "tp", "transform-on",
 	"trust-values", "twice", "two-phase", "ue8m0", "unpack", "verify", "weight-version",
 };
 
