@@ -591,7 +591,7 @@ static int try_push(struct ws_fleet *f, const struct ws_push_source *source, str
 	o.endpoints = f->chosen;
 	o.n_endpoints = f->n_chosen;
 	o.dry_run = true;
-	o.require &= ~(unsigned)WS_REQUIRE_VALUES; /* the push reads them */
+	o.require &= WS_REQUIRE_NAMES | WS_REQUIRE_FORMAT; /* the rest is established later */
 	o.sink = (struct ws_sink){ tell_names, f };
 	if (ws_push_open(&o, &push, err))
 		return -1;

@@ -441,9 +441,9 @@ EXCEPTIONS = {
     **{(step, "drop"): {0, 4, 5} for step in (*CONNECT, "ready")},
     # Asked once more when all has been confirmed: no answer is a warning then.
     **{(step, k): {0, 10} for step in CONNECT for k in ("hang", "late", "freeze")},
-    # Asked again until it answers, or the connect timeout is over.
+    # Asked again until it answers, or the connect timeout is over; 9 if another endpoint has.
     **{("roll-call", k): {0, 4, 5, 6} for k in ("refuse", "drop", "garbage", "wrong-length")},
-    **{("roll-call", k): {0, 4, 10} for k in ("hang", "late", "freeze")},
+    **{("roll-call", k): {0, 4, 9, 10} for k in ("hang", "late", "freeze")},
     # Another status is no answer; an answer that it runs, when it is paused, is a sign of another
     # push.
     ("ready", "refuse"): {0}, ("ready", "garbage"): {0, 5},
