@@ -377,6 +377,71 @@ TEST(a_key_with_a_newline_is_refused)
 	             WS_EUSAGE, "");
 }
 
+/* What the server's reply has become; a key is keys' first or second line. */
+static const char *hidden(const char *keys, const char *path, const char *body)
+{
+	static char shown[1000];
+	struct ws_http *before = http;
+	struct ws_err err;
+	struct one o = { 0 };
+	assert_ok(ws_http_open(&(struct ws_http_opts){ .api_key = keys }, &http, &err), &err);
+	struct ws_http_call *call = ask(&o, "POST", path, body);
+	snprintf(shown, sizeof shown, "%s", ws_buf_str(&call->reply));
+	assert_int_equal(strlen(ws_buf_str(&call->reply)), call->reply.len);
+	ws_buf_free(&call->reply);
+	ws_http_close(http);
+	http = before;
+	return shown;
+}
+
+CASE(a_reply_has_no_key_of_ours)
+{
+	static const char keys[] = "a+/\"b\\\xc3\xa9 long key\nk1";
+	static const struct { const char *reply, *hidden; } same[] = {
+		{ "Bearer a+/\"b\\\xc3\xa9 long key", "Bearer ***" },
+		{ "xa+/\"b\\\xc3\xa9 long keyx", "x***x" },
+		{ "{\"k\":\"a+\\/\\\"b\\\\\\u00c3\\u00a9 long key\"}", "{\"k\":\"***\"}" },
+		{ "a+/\\\"b\\\\\xc3\x83\xc2\xa9 long key", "***" },
+		{ "?k=a%2B%2f%22b%5C%c3%a9%20long%20key&", "?k=***&" },
+		{ "{\"t\":\"YSsvImJcw6kgbG9uZyBrZXk=\"}", "{\"t\":\"***k=\"}" },
+		{ "QmVhcmVyIGErLyJiXMOpIGxvbmcga2V5", "QmVhcmVyIG***" },
+		{ "a+/\"b\\ long", "a+/\"b\\ long" }, { "", "" }, { "***", "***" },
+		{ "{'Authorization': 'bearer k1'}", "{'Authorization': 'bearer **'}" },
+		{ "Bearer%20k1", "Bearer%20**" },
+		{ "{\"layers.k1\": \"k1\"}", "{\"layers.k1\": \"k1\"}" },
+	};
+	for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+		assert_string_equal(hidden(keys, "/echo", same[i].reply), same[i].hidden);
+	assert_string_equal(hidden("\nsaid", "/status/400", ""), "*** no");
+	assert_string_equal(hidden("sai", "/status/400", ""), "said no");
+	assert_string_equal(hidden(NULL, "/echo", "Bearer k1"), "Bearer k1");
+}
+
+static char logged[4000];
+
+static void keep_log(void *ctx, int level, const char *line)
+{
+	(void)ctx, (void)level;
+	snprintf(logged + strlen(logged), sizeof logged - strlen(logged), "%s\n", line);
+}
+
+CASE(the_log_has_no_key_of_ours)
+{
+	const struct ws_log log = { .level = 2, .fn = keep_log };
+	struct ws_http *before = http;
+	struct ws_err err;
+	struct one o = { 0 };
+	assert_ok(ws_http_open(&(struct ws_http_opts){ .api_key = "sesame", .log = &log }, &http,
+	                       &err), &err);
+	struct ws_http_call *call = ask(&o, "POST", "/echo", "{\"api_key\": \"sesame\"}");
+	assert_string_equal(ws_buf_str(&call->reply), "{\"api_key\": \"sesame\"}");
+	assert_non_null(strstr(logged, "{\"api_key\": \"***\"}"));
+	assert_null(strstr(logged, "sesame"));
+	ws_buf_free(&call->reply);
+	ws_http_close(http);
+	http = before;
+}
+
 static int read_key(const char *text, size_t n, mode_t mode, char **key, bool *loose,
                     struct ws_err *err)
 {

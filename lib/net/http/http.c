@@ -132,13 +132,19 @@ static void unlink_flight(struct ws_http_flight *f, CURLcode code, bool reusable
 	call->priv = NULL;
 }
 
-static void log_text(const struct ws_log *log, const char *what, const char *text, size_t len)
+static void log_text(const struct ws_http *h, const char *what, const char *text, size_t len)
 {
-	if (!log || log->level < 2 || !len)
+	if (!h->log || h->log->level < 2 || !len)
 		return;
 	char shown[LOG_BYTES + 1];
-	ws_printable(shown, sizeof shown, text, len);
-	ws_log(log, 2, "  %s %zu bytes: %s%s", what, len, shown, len > LOG_BYTES ? "..." : "");
+	struct ws_buf copy;
+	ws_buf_init(&copy, len);
+	ws_buf_add(&copy, text, len);
+	ws_http_hide_keys(h, &copy, true);
+	ws_printable(shown, sizeof shown, ws_buf_str(&copy), copy.len);
+	ws_log(h->log, 2, "  %s %zu bytes: %s%s", what, len, shown,
+	       copy.len > LOG_BYTES ? "..." : "");
+	ws_buf_free(&copy);
 }
 
 int ws_http_start(struct ws_http *h, struct ws_http_call *call, struct ws_err *err)
@@ -169,7 +175,7 @@ int ws_http_start(struct ws_http *h, struct ws_http_call *call, struct ws_err *e
 	}
 	link_flight(h, f);
 	ws_http_trace_begin(f);
-	log_text(h->log, "sending", call->body, call->body_len);
+	log_text(h, "sending", call->body, call->body_len);
 	return 0;
 }
 
@@ -242,13 +248,14 @@ static void finish(struct ws_http_flight *f, CURLcode code)
 	ws_http_trace_end(f, false);
 	unlink_flight(f, code, code == CURLE_OK);
 	call->done = true;
+	ws_http_hide_keys(h, &call->reply, call->status < 200 || call->status > 299);
 	ws_format_duration(took, sizeof took, call->ns);
 	if (code)
 		ws_log(log, 1, "%s", call->err.msg);
 	else
 		ws_log(log, 1, "%s %s: HTTP %ld after %s", call->method, call->url, call->status,
 		       took);
-	log_text(log, "received", call->reply.data, call->reply.len);
+	log_text(h, "received", call->reply.data, call->reply.len);
 	report_ended(h, call);
 }
 

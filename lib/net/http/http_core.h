@@ -3,6 +3,7 @@
  *
  *   http.c          the calls in flight, and waiting for them
  *   http_request.c  sets up a call in libcurl: headers, body, limits
+ *   http_hide.c     hides our keys in what servers reply
  *   http_explain.c  turns the end of a call into an error message
  *   http_trace.c    turns a call into a trace span */
 #ifndef WS_NET_HTTP_CORE_H
@@ -17,11 +18,21 @@ enum {
 	WS_HTTP_IDLE_HANDLES = 64,
 };
 
+/* A key, or its base64. */
+struct ws_http_secret {
+	char *text;
+	size_t n;
+	bool base64;
+};
+
 struct ws_http {
 	CURLM *multi;
 	/* headers of requests with a body, and of others; [1]: with the key of administrators */
 	struct curl_slist *headers[2], *plain[2];
 	bool two_keys;              /* that key is not the key of other requests */
+	struct ws_http_secret secrets[8]; /* both keys, and three forms of each in base64 */
+	size_t n_secrets;
+	bool starts[256];           /* the bytes with which a key, or "Bearer", may begin */
 	char *ca_file;              /* NULL: the system's */
 	const char *ca_system;      /* where that is; NULL: where libcurl looks */
 	int64_t connect_ns;
@@ -56,6 +67,12 @@ struct ws_http_flight {
 /* Makes the headers of every request; api_key as in ws_http_opts. */
 int ws_http_make_headers(struct ws_http *h, const char *api_key, struct ws_err *err);
 void ws_http_free_headers(struct ws_http *h);
+/* Remembers a key for ws_http_hide_keys. */
+int ws_http_hide_key(struct ws_http *h, const char *key, size_t n, struct ws_err *err);
+void ws_http_forget_keys(struct ws_http *h);
+/* Replaces the keys in a server's text by "***". words: also short keys that are whole words, so
+ * not in a reply that says more than an error. */
+void ws_http_hide_keys(const struct ws_http *h, struct ws_buf *text, bool words);
 /* A libcurl that comes from another system, as in our wheel, looks for certificates where that one
  * has them. Returns where this one has them, NULL if libcurl finds them. */
 const char *ws_http_system_ca(void);

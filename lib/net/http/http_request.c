@@ -49,6 +49,8 @@ static int add_key(struct ws_http *h, bool admin, const char *key, size_t n, str
 			return ws_err_set(err, WS_EUSAGE, "API key: has control characters");
 	if (!n)
 		return 0;
+	if ((!admin || h->two_keys) && ws_http_hide_key(h, key, n, err))
+		return -1;
 	struct ws_buf line;
 	ws_buf_init(&line, 64 * 1024);
 	ws_buf_puts(&line, "Authorization: Bearer ");
@@ -94,6 +96,7 @@ void ws_http_free_headers(struct ws_http *h)
 		free_headers(h->headers[i]);
 		free_headers(h->plain[i]);
 	}
+	ws_http_forget_keys(h);
 }
 
 /* ---- trust ---- */
@@ -140,8 +143,13 @@ static bool is_stray(struct ws_http_flight *f, const char *bytes, size_t n)
 	curl_easy_getinfo(f->easy, CURLINFO_RESPONSE_CODE, &status);
 	if (status || !n)
 		return false;
-	f->n_stray = n < sizeof f->stray ? n : sizeof f->stray;
-	memcpy(f->stray, bytes, f->n_stray);
+	struct ws_buf text;
+	ws_buf_init(&text, n);
+	ws_buf_add(&text, bytes, n);
+	ws_http_hide_keys(f->http, &text, true);
+	f->n_stray = text.len < sizeof f->stray ? text.len : sizeof f->stray;
+	memcpy(f->stray, ws_buf_str(&text), f->n_stray);
+	ws_buf_free(&text);
 	return true;
 }
 
