@@ -401,18 +401,29 @@ static void sync_directory_of(const char *path)
 	free(copy);
 }
 
+/* tmp ends in XXXXXX, which become a name of its own. */
+static int make_temporary(char *tmp, mode_t mode)
+{
+	const int fd = mkostemp(tmp, O_CLOEXEC);
+	if (fd < 0 || mode == 0600)
+		return fd;
+	unlink(tmp); /* only a file that is created with its mode obeys the umask */
+	close(fd);
+	return open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+}
+
 int ws_file_replace(const char *path, const void *bytes, size_t n, mode_t mode, struct ws_err *err)
 {
 	char *tmp = NULL;
 	if (asprintf(&tmp, "%s.XXXXXX", path) < 0)
 		return ws_oom(err);
 	int rc = -1;
-	int fd = mkostemp(tmp, O_CLOEXEC);
+	int fd = make_temporary(tmp, mode);
 	if (fd < 0) {
 		ws_err_errno(err, "write %s", path);
 		goto out;
 	}
-	if (fchmod(fd, mode) || write_all(fd, bytes, n) || fsync(fd)) {
+	if (write_all(fd, bytes, n) || fsync(fd)) {
 		ws_err_errno(err, "write %s", path);
 		goto remove;
 	}
@@ -438,9 +449,9 @@ out:
 	return rc;
 }
 
-int ws_file_create(const char *path, struct ws_err *err)
+int ws_file_create(const char *path, mode_t mode, struct ws_err *err)
 {
-	const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
 	return fd < 0 ? ws_err_errno(err, "create %s", path) : fd;
 }
 
@@ -467,7 +478,7 @@ int ws_file_finish(int fd, const char *path, struct ws_err *err)
 
 int ws_file_make(const char *path, const void *bytes, size_t n, struct ws_err *err)
 {
-	const int fd = ws_file_create(path, err);
+	const int fd = ws_file_create(path, 0666, err);
 	if (fd < 0)
 		return -1;
 	int rc = ws_file_write(fd, path, bytes, n, err);

@@ -70,13 +70,13 @@ int ws_file_open_inside(int dir, const char *name, uint64_t most, struct stat *s
 /* Reads to the end of the file, and closes fd. */
 int ws_file_read_fd(int fd, const char *path, struct ws_buf *out, struct ws_err *err);
 
-/* Replaces path by a file with these bytes and this mode: temporary file beside it, fsync, rename,
- * fsync of the directory. Either the old or the new file is there at any time. */
+/* Replaces path by a file with these bytes and this mode, less the umask: temporary file beside it,
+ * fsync, rename, fsync of the directory. Either the old or the new file is there at any time. */
 int ws_file_replace(const char *path, const void *bytes, size_t n, mode_t mode, struct ws_err *err);
 
-/* Creates a new file for writing, with the mode that the user's umask allows; fails if it exists.
+/* Creates a new file for writing, with this mode, less the user's umask; fails if it exists.
  * Returns its descriptor, or -1. */
-int ws_file_create(const char *path, struct ws_err *err);
+int ws_file_create(const char *path, mode_t mode, struct ws_err *err);
 int ws_file_write(int fd, const char *path, const void *bytes, size_t n, struct ws_err *err);
 /* Reserves space, so that a full disk fails now. Some file systems can only fail while we write. */
 int ws_file_reserve(int fd, const char *path, uint64_t bytes, struct ws_err *err);

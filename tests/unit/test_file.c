@@ -32,6 +32,11 @@ SCRATCH_TEST(a_file_is_replaced_whole_with_its_mode)
 	assert_int_equal(ws_file_replace("f", "newer", 5, 0600, NULL), 0);
 	assert_int_equal(stat("f", &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0600);
+	const mode_t before = umask(027);
+	assert_int_equal(ws_file_replace("f", "newer", 5, 0666, NULL), 0);
+	umask(before);
+	assert_int_equal(stat("f", &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0640);
 	ws_buf_init(&b, 5);
 	assert_int_equal(ws_file_read("f", &b, NULL), 0);
 	assert_string_equal(ws_buf_str(&b), "newer");

@@ -103,7 +103,7 @@ int ws_plan_file_write(const struct ws_plan *p, size_t bucket, const struct ws_p
 		goto out;
 	}
 	w.path = path;
-	w.fd = ws_file_create(path, err);
+	w.fd = ws_file_create(path, 0666, err);
 	if (w.fd < 0 || write_head(&w, p, &p->buckets[bucket], err) ||
 	    write_payloads(&w, payloads, n_payloads, err))
 		goto out;

@@ -118,7 +118,7 @@ static int take_name(struct ws_disk *d, const char *dir, struct ws_err *err)
 	for (int try = 0; try < 100; try++) {
 		if (draw_name(d, dir, err))
 			return -1;
-		d->lock_fd = ws_file_create(d->lock, err);
+		d->lock_fd = ws_file_create(d->lock, 0666, err);
 		if (d->lock_fd < 0)
 			return -1;
 		if ((flock(d->lock_fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) &&

@@ -261,15 +261,13 @@ static bool is_small(const char *name)
 	return true;
 }
 
-/* Keeps the mode of the source's file, if the file system has modes: users that could not read it
- * still cannot. */
+/* Whom the source's file or the umask keeps from reading or writing is kept from it here too. */
 static int make_like(const struct stat *like, const char *to, const struct ws_buf *bytes,
                      struct ws_err *err)
 {
-	const int fd = ws_file_create(to, err);
+	const int fd = ws_file_create(to, like->st_mode & 0777, err);
 	if (fd < 0)
 		return -1;
-	(void)fchmod(fd, like->st_mode & 0777);
 	if (ws_file_write(fd, to, ws_buf_str(bytes), bytes->len, err)) {
 		close(fd);
 		return -1;
