@@ -21,7 +21,11 @@
 
 extern char **environ;
 
+/* -c makes the current directory the first place of modules, which may be somebody else's: it is
+ * left out before the first module that is not built in. */
 static const char program[] =
+	"import sys\n"
+	"sys.path[:] = [p for p in sys.path if p]\n"
 	"import importlib.util, os\n"
 	"for name in 'nvidia.nccl', 'torch':\n"
 	"    try:\n"

@@ -354,6 +354,31 @@ TEST(the_program_finds_both_kinds_of_wheels)
 	}
 }
 
+/* A checkpoint's directory may have such files too. */
+TEST(no_code_of_the_current_directory_is_run)
+{
+	static const char *const modules[] = { "importlib.py", "os.py", "nvidia/__init__.py",
+		                               "torch.py" };
+	char path[WS_NCCL_PATH_MAX] = "", before[4096], file[400];
+	struct ws_err told = WS_ERR_INIT;
+	assert_non_null(getcwd(before, sizeof before));
+	snprintf(file, sizeof file, "%s/here", dir);
+	assert_int_equal(mkdir(file, 0755) || chdir(file) || mkdir("nvidia", 0755) ||
+	                         mkdir("nvidia/nccl", 0755) || mkdir("nvidia/nccl/lib", 0755),
+	                 0);
+	fclose(fopen("nvidia/nccl/lib/libnccl.so.2", "w"));
+	for (size_t i = 0; i < sizeof modules / sizeof *modules; i++) {
+		FILE *f = fopen(modules[i], "w");
+		assert_non_null(f);
+		fputs("open('ran', 'w')\n", f);
+		fclose(f);
+	}
+	(void)find("python3", path, &told);
+	assert_int_equal(access("ran", F_OK), -1);
+	assert_int_equal(chdir(before), 0);
+	assert_null(strstr(path, "/here/"));
+}
+
 TEST(a_python_that_has_none_or_is_none_is_refused)
 {
 	static const char *const scripts[] = { "true",
