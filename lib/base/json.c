@@ -23,27 +23,28 @@ static const struct ws_json *json_of(const cJSON *c)
 }
 
 struct scanned {
-	size_t nul;    /* offset of a NUL, raw or escaped; len: there is none */
-	size_t values; /* the text has no more values than this */
+	size_t wrong;    /* offset of what cJSON takes and is not allowed; len: there is none */
+	const char *why; /* a NUL, raw or escaped, or bytes that are not UTF-8 */
+	size_t values;   /* the text has no more values than this */
 };
 
 /* Every value but the first follows a comma, or opens an array or an object. Bytes of a text that
  * is not JSON may count too much or too little, but cJSON stops at the first wrong one. */
 static struct scanned scan(const char *text, size_t len)
 {
-	struct scanned s = { .nul = len, .values = 1 };
+	struct scanned s = { .wrong = len, .values = 1 };
 	bool in_string = false;
 	for (size_t i = 0; i < len; i++) {
 		const char c = text[i];
-		if (c == 0) {
-			s.nul = i;
+		const size_t step = (unsigned char)c < 0x80 ? 1 : ws_utf8_step(text + i, len - i);
+		if (c == 0 || step == 0 ||
+		    (c == '\\' && len - i >= 6 && memcmp(text + i, "\\u0000", 6) == 0)) {
+			s.wrong = i;
+			s.why = step ? "NUL character" : "not UTF-8";
 			break;
 		}
+		i += step - 1;
 		if (c == '\\') {
-			if (len - i >= 6 && memcmp(text + i, "\\u0000", 6) == 0) {
-				s.nul = i;
-				break;
-			}
 			i++; /* skip the escaped character: "\\\\u0000" has no NUL */
 		} else if (c == '"') {
 			in_string = !in_string;
@@ -58,9 +59,9 @@ struct ws_json *ws_json_parse_most(const char *text, size_t len, size_t most, co
                                    struct ws_err *err)
 {
 	const struct scanned has = scan(text, len);
-	if (has.nul < len) {
-		ws_err_set(err, WS_EINPUT, "%s: not JSON at byte %zu: NUL character", what,
-		           has.nul);
+	if (has.wrong < len) {
+		ws_err_set(err, WS_EINPUT, "%s: not JSON at byte %zu: %s", what, has.wrong,
+		           has.why);
 		return NULL;
 	}
 	if (has.values > most) {

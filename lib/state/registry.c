@@ -336,8 +336,12 @@ static int lock(const char *path, ws_deadline until, const struct ws_cancel *can
 static int replace(const char *path, const struct ws_registry *r, struct ws_err *err)
 {
 	struct ws_buf text;
+	struct ws_registry again = { 0 };
 	ws_buf_init(&text, FILE_MAX);
 	int rc = registry_print(path, r, &text, err);
+	if (!rc) /* a file that cannot be read again would stop every program */
+		rc = registry_parse(path, text.data, text.len, &again, err);
+	ws_registry_free(&again);
 	if (!rc)
 		rc = ws_file_replace(path, text.data, text.len, 0600, err);
 	ws_buf_free(&text);

@@ -29,6 +29,10 @@ TEST(what_is_not_one_value_is_refused)
 	refuses("nul", 3, "byte");
 	refuses("{\"a\":\"b\0c\"}", 11, "byte 7: NUL");
 	refuses("{\"a\":\"b\\u0000c\"}", 16, "byte 7: NUL");
+	refuses("{\"a\xe9\":1,\"a\xe8\":2}", 15, "byte 3: not UTF-8");
+	refuses("{\"a\":\"\\\xe9\"}", 10, "byte 6");
+	refuses("[\"\xed\xa0\x80\"]", 7, "byte 2: not UTF-8"); /* a surrogate */
+	refuses("[\"\xc3\"]", 5, "byte 2: not UTF-8");
 	struct ws_json *ok = parse(" {\"a\":\"b\\\\u0000\"} \n", NULL);
 	assert_string_equal(ws_json_get_string(ok, "a", ""), "b\\u0000");
 	ws_json_free(ok);

@@ -88,6 +88,8 @@ CASE(malformed_files_name_the_file_and_the_entry)
 		{ "", "not JSON" },
 		{ "{", "not JSON" },
 		{ "[]", "is no registry" },
+		{ "{\"version\":1,\"endpoints\":[],\"note\xe9\":1,\"note\xe8\":2}",
+		  "not JSON at byte 33: not UTF-8" },
 		{ "{}", "\"version\" is not 1" },
 		{ "{\"version\":\"1\"}", "\"version\" is not 1" },
 		{ "{\"version\":2,\"endpoints\":[]}", "version 2 is newer" },

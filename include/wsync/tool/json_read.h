@@ -2,9 +2,10 @@
 /* json_read.h - reading JSON, with the guards that cJSON leaves to its caller.
  *
  * Only json.c uses cJSON. It adds checks: the whole text must be one value; NUL, raw or as
- * \u0000, is refused (cJSON would cut the string there); look-ups are case-sensitive;
- * integers are exact or refused (cJSON keeps doubles: beyond 2^53 they differ from the
- * text); duplicate keys can be found. cJSON itself limits the depth to 1000.
+ * \u0000, is refused (cJSON would cut the string there), and so is text that is not UTF-8 (two
+ * keys may be one when they are written again); look-ups are case-sensitive; integers are exact or
+ * refused (cJSON keeps doubles: beyond 2^53 they differ from the text); duplicate keys can be
+ * found. cJSON itself limits the depth to 1000.
  *
  * A parsed value costs up to 150 bytes, and "0," are two bytes of text. So the values are counted
  * before the text is parsed, and a text with more than the caller wants is refused. Memory stays
