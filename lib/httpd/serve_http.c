@@ -35,8 +35,10 @@ struct ws_serve_http {
 	struct ws_serve_handler handler;
 };
 
-/* The state of one request, from its headers to its answer. */
+/* The state of one request, from its first line to its answer. */
 struct exchange {
+	bool begun;     /* its headers are read */
+	bool has_nul;   /* its target has %00, at which libmicrohttpd's strings end */
 	struct ws_buf body;
 	struct ws_serve_reply reply;
 	uint64_t discarded;
@@ -133,7 +135,8 @@ static void check_strictly(struct MHD_Connection *c, const struct ws_serve_reque
 	char json[160];
 	ws_serve_strict_line(&s, rq->method, rq->path, version);
 	MHD_get_connection_values(c, MHD_HEADER_KIND, check_header, &s);
-	const char *why = ws_serve_strict_end(&s, head_size(c));
+	const char *why = x->has_nul ? "The path or the query has a NUL character" :
+	                               ws_serve_strict_end(&s, head_size(c));
 	x->last = why || s.chunked;
 	x->endless = s.endless;
 	if (!why)
@@ -144,13 +147,22 @@ static void check_strictly(struct MHD_Connection *c, const struct ws_serve_reque
 
 static enum MHD_Result queue_reply(struct MHD_Connection *c, struct exchange *x);
 
-static enum MHD_Result begin(const struct ws_serve_handler *h, struct MHD_Connection *c,
-                             const struct ws_serve_request *rq, const char *version, void **state)
+/* Called with the target as it was sent; what it returns is the state of the request. */
+static void *see_target(void *cls, const char *target, struct MHD_Connection *c)
 {
 	struct exchange *x = calloc(1, sizeof *x);
-	if (!x)
-		return MHD_NO;
-	*state = x;
+	(void)cls;
+	(void)c;
+	if (x)
+		x->has_nul = strstr(target, "%00");
+	return x;
+}
+
+static enum MHD_Result begin(const struct ws_serve_handler *h, struct MHD_Connection *c,
+                             const struct ws_serve_request *rq, const char *version,
+                             struct exchange *x)
+{
+	x->begun = true;
 	ws_buf_init(&x->body, h->body_most ? h->body_most(h->ctx, rq) : MAX_BODY);
 	ws_buf_init(&x->reply.body, 0);
 	check_strictly(c, rq, version, x);
@@ -238,7 +250,9 @@ static enum MHD_Result answer(void *cls, struct MHD_Connection *c, const char *u
 	};
 	struct exchange *x = *state;
 	if (!x)
-		return begin(h, c, &rq, version, state);
+		return MHD_NO; /* memory was short */
+	if (!x->begun)
+		return begin(h, c, &rq, version, x);
 	struct ws_serve_slot *slot = slot_of(c);
 	if (*size) {
 		ws_serve_slot_received(slot, *size);
@@ -301,6 +315,7 @@ static struct MHD_Daemon *start_daemon(struct ws_serve_http *h)
 			MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET,
 		0, NULL, NULL, answer, &h->handler,
 		STRICT_OPTION, 1,
+		MHD_OPTION_URI_LOG_CALLBACK, see_target, NULL,
 		MHD_OPTION_CONNECTION_LIMIT, 2u * MAX_CONNECTIONS,
 		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS,
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)(128 << 10),
