@@ -246,6 +246,12 @@ static void refuse_cut_line(struct ws_err *err)
 	ws_err_hint(err, "end every line with a newline, the last one too");
 }
 
+static void refuse_no_source(struct ws_err *err)
+{
+	ws_err_set(err, WS_EUSAGE, "the line has no source before its first tab");
+	ws_err_hint(err, "is a variable of the shell not set?");
+}
+
 /* The next byte of stdin, which another process may have made non-blocking. EOF also
  * when the push is cancelled. */
 static int next_byte(void)
@@ -262,8 +268,8 @@ static int next_byte(void)
 }
 
 /* Reads the next line of stdin, without its newline. Returns false at the end of stdin, and with
- * *err set if stdin cannot be read. A bad line (too long, with a NUL byte, or without a newline)
- * is read to its end and sets *err. */
+ * *err set if stdin cannot be read. A bad line (too long, with a NUL byte, without a source, or
+ * without a newline) is read to its end and sets *err. */
 static bool read_line(struct ws_err *err)
 {
 	size_t n = 0;
@@ -277,6 +283,8 @@ static bool read_line(struct ws_err *err)
 		if (!too_long)
 			line[n++] = (char)c;
 	}
+	if (n && line[n - 1] == '\r')
+		n--;
 	line[n] = 0;
 	ui_words_read(line, n);
 	if (ferror(stdin)) {
@@ -289,13 +297,14 @@ static bool read_line(struct ws_err *err)
 		ws_err_set(err, WS_EINPUT, "the line has a NUL byte");
 	else if (c == EOF)
 		refuse_cut_line(err);
+	else if (line[0] == '\t')
+		refuse_no_source(err);
 	return true;
 }
 
-/* Strips the carriage return, splits at the tabs. false: nothing on this line. */
+/* Splits the line at its tabs. false: it is empty. */
 static bool split_line(char **path, char **version, char **asleep)
 {
-	line[strcspn(line, "\r")] = 0;
 	char *tab = strchr(line, '\t'), *next = tab ? strchr(tab + 1, '\t') : NULL;
 	if (tab)
 		*tab = 0;

@@ -477,3 +477,16 @@ timeout 600 sh -c \"until [ -e go ]; do sleep 0.05; done\"')"
 	try wsync-ctl repair # the file still names the group that was left
 	expect_status 0
 }
+
+@test "a line without a source fails with a result, and only a CR at the end is no part of a line" {
+	endpoint one --lineage sglang-2026
+	cp two.safetensors $'two.safetensors\rx'
+	printf 'one.safetensors\t1\r\n\r\n\n\t5\n\t\t\n\t\r\ntwo.safetensors\rx\t6\n' >lines
+	STDIN=lines try wsync-push --stdin -e "$url" --json
+	expect_status 2
+	expect_json '[(l["source"], l["ok"], l["exit"]) for l in lines if l["type"] == "result"]' \
+		"[('one.safetensors', True, 0), ('line 4 of stdin', False, 2), ('line 5 of stdin', False, 2), ('line 6 of stdin', False, 2), ('two.safetensors\\rx', True, 0)]"
+	err_has "the line has no source before its first tab"
+	try wsync-ctl version -e "$url"
+	out_has 6
+}
