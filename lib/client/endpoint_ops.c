@@ -70,6 +70,11 @@ int ws_endpoint_resume(const struct ws_call *to, struct ws_endpoint_answer *answ
 
 int ws_endpoint_check_version(const char *version, struct ws_err *err)
 {
+	if (version && strcmp(version, "default") == 0) {
+		ws_err_set(err, WS_EUSAGE, "the weight version 'default' would say nothing: every "
+		           "fresh SGLang reports it");
+		return ws_err_hint(err, "give these weights another version");
+	}
 	if (!version || *version)
 		return ws_check_label(version, "{weight_version}", WS_VERSION_MAX, err);
 	ws_err_set(err, WS_EUSAGE, "the weight version is empty");

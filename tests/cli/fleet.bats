@@ -88,6 +88,19 @@ documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-
 	expect_json '[l["stale"] for l in lines if l["type"] == "stale"]' '[False, True, False]'
 }
 
+@test "the version that every fresh server reports is none to push or to ask for" {
+	endpoints 1
+	try wsync-push m "${to[@]}" --weight-version default --only-stale
+	expect_status 2
+	err_has "the weight version 'default' would say nothing: every fresh SGLang reports it"
+	try wsync-ctl ready "${to[@]}" --weight-version default
+	expect_status 2
+	try wsync-ctl version default "${to[@]}"
+	expect_status 2
+	expect_journal "${urls[0]}" 's["weight_version"]' default
+	expect_out ""
+}
+
 @test "with checksums also those that have the version and other bytes" {
 	endpoints 2
 	fleet 5

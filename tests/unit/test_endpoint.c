@@ -948,6 +948,9 @@ TEST(a_version_that_no_server_could_report_is_refused)
 	assert_fails(ws_endpoint_check_version("caf\xe9", &err), &err, WS_EUSAGE,
 	             "{weight_version} 'caf?': it is not UTF-8");
 	assert_int_equal(ws_endpoint_check_version("caf\xc3\xa9", &err), 0);
+	assert_fails(ws_endpoint_check_version("default", &err), &err, WS_EUSAGE,
+	             "the weight version 'default' would say nothing");
+	assert_int_equal(ws_endpoint_check_version("default-2", &err), 0);
 }
 
 TEST(versions_that_are_integers_have_an_order)
