@@ -210,6 +210,7 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"],
 	# shellcheck disable=SC2086  # words
 	push() { try wsync-push m --backend disk --disk-dir out "$@"; expect_status 0; }
 	mkdir -p out/wsync-mine && echo kept >out/wsync-mine/file
+	touch m/$'note\xff.txt' m/$'a\nb' # wsync.json could not list the first
 	push $both --weight-version 1
 	push -e "$url" --weight-version 2
 	[ "$(ls out)" = "$(printf '%s\n' wsync-1 wsync-2 wsync-mine)" ]
@@ -221,6 +222,7 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"],
 	push $both --weight-version 4
 	err_has "an old checkpoint stays: "
 	err_has "'notes.txt', which was not written with it"
+	err_has "warning: not copied: file 'note?.txt': it is not UTF-8"
 	[ "$(ls out)" = "$(printf '%s\n' wsync-3 wsync-4 wsync-mine)" ]
 	push $both --disk-keep 0
 	[ "$(ls out)" = "$(printf '%s\n' wsync-3 wsync-mine)" ]

@@ -14,11 +14,13 @@
 #include "name_index.h"
 #include "plan_files.h"
 #include "transform_core.h"
+#include "wsync/tool/str.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -261,6 +263,17 @@ static bool is_small(const char *name)
 	return true;
 }
 
+/* wsync.json lists the names of a checkpoint's files, so that it can be removed. JSON cannot hold
+ * every name. */
+static bool has_plain_name(struct ws_push *p, const char *name)
+{
+	struct ws_err why = WS_ERR_INIT;
+	if (ws_check_label(name, "file", NAME_MAX, &why) == 0)
+		return true;
+	push_warn(p, NULL, "not copied: %s", why.msg);
+	return false;
+}
+
 /* Whom the source's file or the umask keeps from reading or writing is kept from it here too. */
 static int make_like(const struct stat *like, const char *to, const struct ws_buf *bytes,
                      struct ws_err *err)
@@ -313,7 +326,8 @@ static int copy_small(struct ws_push *p, const char *dir, struct ws_err *err)
 	int rc = d ? 0 : ws_err_errno(err, "read %s", dir);
 	size_t n = 0;
 	for (const struct dirent *e; rc == 0 && n < SMALL_FILES && (e = readdir(d));) {
-		if (!is_small(e->d_name) || (is_requantized(p) && tells_quant(e->d_name)))
+		if (!is_small(e->d_name) || !has_plain_name(p, e->d_name) ||
+		    (is_requantized(p) && tells_quant(e->d_name)))
 			continue;
 		char *to = push_disk_join(push_disk_of(p)->store.tmp, e->d_name);
 		rc = to ? copy_file(p, dirfd(d), e->d_name, to, err) : ws_oom(err);
