@@ -412,9 +412,20 @@ static int make_temporary(char *tmp, mode_t mode)
 	return open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
 }
 
+/* A rename would put a regular file in the place of /dev/null, or of the link /dev/stdout. */
+static int refuse_special(const char *path, struct ws_err *err)
+{
+	struct stat st;
+	if (stat(path, &st) || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
+		return 0;
+	return ws_err_set(err, WS_ESYSTEM, "write %s: not a regular file", path);
+}
+
 int ws_file_replace(const char *path, const void *bytes, size_t n, mode_t mode, struct ws_err *err)
 {
 	char *tmp = NULL;
+	if (refuse_special(path, err))
+		return -1;
 	if (asprintf(&tmp, "%s.XXXXXX", path) < 0)
 		return ws_oom(err);
 	int rc = -1;

@@ -71,7 +71,8 @@ int ws_file_open_inside(int dir, const char *name, uint64_t most, struct stat *s
 int ws_file_read_fd(int fd, const char *path, struct ws_buf *out, struct ws_err *err);
 
 /* Replaces path by a file with these bytes and this mode, less the umask: temporary file beside it,
- * fsync, rename, fsync of the directory. Either the old or the new file is there at any time. */
+ * fsync, rename, fsync of the directory. Either the old or the new file is there at any time.
+ * A device, pipe or socket is not replaced (WS_ESYSTEM). */
 int ws_file_replace(const char *path, const void *bytes, size_t n, mode_t mode, struct ws_err *err);
 
 /* Creates a new file for writing, with this mode, less the user's umask; fails if it exists.

@@ -55,6 +55,21 @@ SCRATCH_TEST(a_replacement_that_fails_leaves_the_old_file)
 	assert_int_equal(ws_file_replace("absent/f", "x", 1, 0600, &err), -1);
 }
 
+SCRATCH_TEST(a_pipe_or_a_device_is_not_replaced)
+{
+	struct ws_err err = WS_ERR_INIT;
+	struct stat st;
+	assert_int_equal(mkfifo("fifo", 0600), 0);
+	assert_int_equal(symlink("/dev/null", "null"), 0);
+	assert_fails(ws_file_replace("fifo", "x", 1, 0666, &err), &err, WS_ESYSTEM,
+	             "write fifo: not a regular file");
+	assert_fails(ws_file_replace("null", "x", 1, 0666, &err), &err, WS_ESYSTEM,
+	             "write null: not a regular file");
+	assert_true(stat("fifo", &st) == 0 && S_ISFIFO(st.st_mode));
+	assert_true(stat("null", &st) == 0 && S_ISCHR(st.st_mode));
+	assert_int_equal(count_entries("."), 2);
+}
+
 SCRATCH_TEST(what_is_no_regular_file_is_refused_without_waiting)
 {
 	struct ws_file_id id;
