@@ -14,6 +14,7 @@ import ctypes
 import json
 import os
 import socket
+import tempfile
 
 
 def _driver():
@@ -68,8 +69,9 @@ def _handle(call, name, base):
 
 
 def _replace(path, out):
-    tmp = f"{path}.tmp"
-    f = open(os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w")
+    # A name that nobody knows before: others may be able to write into the directory.
+    fd, tmp = tempfile.mkstemp(".tmp", f"{os.path.basename(path)}.", os.path.dirname(path) or ".")
+    f = open(fd, "w")
     try:
         with f:
             json.dump(out, f)

@@ -370,3 +370,18 @@ column 5 (cuda-ipc:b.json)"
 	try wsync-push ckpt -n --lora cuda-ipc:m.json
 	[ "$status" != 0 ]
 }
+
+@test "a manifest is not written through a link that another user left there" {
+	echo precious >victim
+	ln -s victim m.json.tmp
+	for at in m.json ./m.json "$PWD/m.json"; do
+		/usr/bin/python3 -c 'import sys
+sys.path.insert(0, sys.argv[1])
+import wsync_manifest
+wsync_manifest._replace(sys.argv[2], {"x": 1})' "$repo/cmd/python" "$at"
+	done
+	[ "$(cat victim)" = precious ]
+	[ "$(cat m.json)" = '{"x": 1}' ]
+	[ "$(stat -c %a m.json)" = 600 ]
+	[ "$(echo m.json*)" = "m.json m.json.tmp" ]
+}
