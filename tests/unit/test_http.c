@@ -4,6 +4,7 @@
 #include "test.h"
 #include "tiny_http.h"
 
+#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 
@@ -360,6 +361,25 @@ CASE(cancel_drops_what_is_in_flight)
 	assert_true(ws_now_ns() - start < 20 * WS_NS_PER_S);
 	pthread_join(thread, NULL);
 	ws_cancel_fini(&cancel);
+}
+
+/* Commands that a program runs, such as that of --canary-check. */
+CASE(a_connection_is_not_inherited)
+{
+	struct one o = { 0 };
+	struct ws_http_call *call = ask(&o, "GET", "/ok", NULL);
+	unsigned seen = 0;
+	ws_buf_free(&call->reply);
+	for (int fd = 3; fd < 100; fd++) {
+		struct sockaddr_in to;
+		socklen_t n = sizeof to;
+		if (getpeername(fd, (struct sockaddr *)&to, &n) || to.sin_family != AF_INET ||
+		    ntohs(to.sin_port) != tiny.port)
+			continue;
+		assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+		seen++;
+	}
+	assert_int_equal(seen, 1);
 }
 
 CASE(close_drops_what_is_in_flight)

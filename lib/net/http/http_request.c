@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -269,6 +270,14 @@ static void set_limits(const struct ws_http *h, CURL *easy, const struct ws_http
 		curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
 }
 
+/* A program that this one runs inherits no connection. libcurl does not see to that everywhere. */
+static curl_socket_t open_socket(void *user, curlsocktype purpose, struct curl_sockaddr *to)
+{
+	(void)user;
+	(void)purpose;
+	return socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
+}
+
 static void set_request(const struct ws_http *h, CURL *easy, struct ws_http_flight *f)
 {
 	const struct ws_http_call *call = f->call;
@@ -276,6 +285,7 @@ static void set_request(const struct ws_http *h, CURL *easy, struct ws_http_flig
 	curl_easy_setopt(easy, CURLOPT_URL, call->url);
 	curl_easy_setopt(easy, CURLOPT_PRIVATE, (void *)f);
 	curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, f->reason);
+	curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
 	curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_reply);
 	curl_easy_setopt(easy, CURLOPT_WRITEDATA, (void *)f);
 	curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_header);
