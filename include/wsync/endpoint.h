@@ -269,8 +269,8 @@ int ws_endpoint_flush(const struct ws_call *to, ws_deadline patience,
 int ws_endpoint_clear_caches(const struct ws_call *to, bool clear, struct ws_caches *caches,
                              struct ws_err *err);
 /* WS_EUSAGE: the version is empty, as an unset shell variable leaves it, longer than WS_VERSION_MAX
- * bytes, no UTF-8, or has characters that are not shown: servers could not report it as it is; or it
- * is "default", which every fresh SGLang reports. NULL (no version) is fine. */
+ * bytes, no UTF-8, or has characters that are not shown: servers could not report it as it is; or
+ * it is "default", which every fresh SGLang reports. NULL (no version) is fine. */
 enum { WS_VERSION_MAX = 127 };
 int ws_endpoint_check_version(const char *version, struct ws_err *err);
 /* True if both are integers, and version is the smaller one: decimal digits, however many, perhaps
