@@ -94,7 +94,7 @@ static const struct opt opts[] = {
 	         "rendezvous port (0: any free port)"),
 	OPT_FLAG(0, "keep", &cfg.keep, "keep the group until Ctrl-C"),
 	OPT_GROUP_FOR("Push records", "info status ready wait health resume repair complete "
-	                              "discard sleep wake"),
+	                              "discard sleep wake init-group"),
 	OPT_STATE_DIR(&cfg.state_dir),
 	OPT_GROUP_FOR("Repairing", "repair"),
 	OPT_FLAG(0, "again", &cfg.again, "repeat failed pushes with the same options"),

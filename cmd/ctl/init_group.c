@@ -62,13 +62,23 @@ int ctl_init_group(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	struct ctl_job *job = ctx;
 	const struct ctl_config *cfg = job->cfg;
+	struct ws_err why = WS_ERR_INIT;
+	struct ws_buf dir;
+	ws_buf_init(&dir, 4095);
+	if (run_state_dir(cfg->state_dir, &dir, &why) && cfg->state_dir) {
+		ws_buf_free(&dir);
+		*err = why;
+		return -1;
+	}
 	const struct ws_group_test_opts opts = {
 		.urls = job->to.urls, .n = job->to.n, .name = args->n ? args->v[0] : NULL,
 		.master_address = cfg->master_address, .master_port = (uint16_t)cfg->master_port,
+		.state_dir = dir.len ? ws_buf_str(&dir) : NULL,
 		.sink = job->ui->sink, .log = &job->ui->log, .cancel = &run_cancel,
 	};
 	struct ws_group_test *f = NULL;
 	int rc = ws_group_test_run(job->to.http, &opts, ws_deadline_in(cfg->timeout_ns), &f, err);
+	ws_buf_free(&dir);
 	if (rc)
 		return -1;
 	show(job, f);

@@ -440,10 +440,15 @@ void ws_group_close(struct ws_group *g, bool *lost, ws_deadline until)
 	free(g);
 }
 
+void ws_group_forget_member(struct ws_group *g, size_t i)
+{
+	g->joined[i] = false;
+}
+
 void ws_group_forget(struct ws_group *g)
 {
 	for (size_t i = 0; i < g->opts.n_members; i++)
-		g->joined[i] = false;
+		ws_group_forget_member(g, i);
 }
 
 const char *ws_group_name(const struct ws_group *g)

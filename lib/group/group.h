@@ -87,6 +87,7 @@ void ws_group_close(struct ws_group *g, bool *lost, ws_deadline until); /* NULL 
 
 /* A later ws_group_close closes our side only and sends the members no request. */
 void ws_group_forget(struct ws_group *g);
+void ws_group_forget_member(struct ws_group *g, size_t i);
 
 /* Releases ranks that join after their group is gone, which would block their server for torch's
  * timeout of 30 minutes: listens at the group's address until some connect or `until` passes.

@@ -2,6 +2,8 @@
 #include "wsync/tool/group_test.h"
 
 #include "group.h"
+#include "journal_core.h"
+#include "lock.h"
 #include "push_state.h"
 #include "watchdog.h"
 #include "wsync/tool/str.h"
@@ -15,12 +17,15 @@ struct held {
 	struct ws_err *errs;
 	struct ws_member *members;
 	struct ws_group *group;
+	char *locks_dir; /* NULL: there are no locks */
+	unsigned kept;   /* ws_locks_keep */
 };
 
 static void free_held(struct held *h)
 {
 	if (!h)
 		return;
+	free(h->locks_dir);
 	free(h->base.members);
 	free(h->infos);
 	free(h->errs);
@@ -103,6 +108,26 @@ static int ask_and_form(struct held *h, struct ws_http *http, const struct ws_gr
 	return 0;
 }
 
+/* vLLM has one group: to join ours, it would leave that of a push. */
+static int keep_pushes_away(struct held *h, const struct ws_group_test_opts *o,
+                            struct ws_locks **out, struct ws_err *err)
+{
+	struct ws_err why = WS_ERR_INIT;
+	if (!o->state_dir)
+		return 0;
+	h->locks_dir = ws_journal_locks(o->state_dir);
+	if (!h->locks_dir)
+		return ws_oom(err);
+	if (ws_locks_take(h->locks_dir, o->urls, o->n, 0, o->cancel, out, &why) == 0 ||
+	    why.code == WS_ESYSTEM) /* where no push can lock, there is nobody to keep away */
+		return 0;
+	why.hint[0] = 0; /* there is no option to wait */
+	ws_err_hint(&why, "let it end first");
+	if (err)
+		*err = why;
+	return -1;
+}
+
 int ws_group_test_run(struct ws_http *http, const struct ws_group_test_opts *opts,
                       ws_deadline until, struct ws_group_test **out, struct ws_err *err)
 {
@@ -113,12 +138,15 @@ int ws_group_test_run(struct ws_http *http, const struct ws_group_test_opts *opt
 	if (ws_check_label(opts->name, "group", WS_GROUP_NAME_MAX, err) ||
 	    ws_check_utf8(opts->master_address, "{master_address}", err))
 		return -1;
+	struct ws_locks *locks = NULL;
 	struct held *h = new_held(opts->n, err);
-	if (!h || ws_watchdog_open(&watch, &x, err)) {
+	if (!h || keep_pushes_away(h, opts, &locks, err) || ws_watchdog_open(&watch, &x, err)) {
+		ws_locks_drop(locks);
 		free_held(h);
 		return -1;
 	}
 	const int rc = ask_and_form(h, http, opts, x, until, &why);
+	h->kept = locks ? ws_locks_keep(locks) : 0;
 	if (rc) {
 		ws_watchdog_failed(x, &why);
 		ws_watchdog_finish(x, &why);
@@ -142,8 +170,16 @@ void ws_group_test_leave(struct ws_group_test *f, bool destroy, ws_deadline unti
 	if (!f)
 		return;
 	struct held *h = f->priv;
+	struct ws_locks **locks = calloc(h->base.n, sizeof *locks);
 	if (!destroy)
 		ws_group_forget(h->group);
+	for (size_t i = 0; destroy && h->kept && i < h->base.n; i++)
+		if (h->members[i].info &&
+		    (!locks || !ws_locks_again(h->locks_dir, h->members[i].url, h->kept, &locks[i])))
+			ws_group_forget_member(h->group, i);
 	ws_group_close(h->group, NULL, until);
+	for (size_t i = 0; locks && i < h->base.n; i++)
+		ws_locks_drop(locks[i]);
+	free(locks);
 	free_held(h);
 }

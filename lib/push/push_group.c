@@ -2,6 +2,8 @@
 /* push_group.c - names, forms and ends the group of a push. */
 #include "push_protocol.h"
 
+#include "lock.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,9 +18,18 @@ static struct ws_group *take_group(struct ws_push *p)
 	return group;
 }
 
+/* vLLM has one group, which has no name: a push that joins replaces that of every other. */
+static bool is_replaced(const struct ws_push *p)
+{
+	bool any = false;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		any = any || (push_to_vllm(p, i) && push_was_locked(p, i));
+	return any;
+}
+
 void push_leave_dead_group(struct ws_push *p)
 {
-	if (!p->link.group || ws_group_alive(p->link.group))
+	if (!p->link.group || (ws_group_alive(p->link.group) && !is_replaced(p)))
 		return;
 	push_enter(p, WS_PHASE_DESTROY);
 	push_warn(p, NULL, "a peer left group %s since the last push: making a new one",
@@ -108,6 +119,26 @@ int push_init_group(struct ws_push *p, struct ws_err *err)
 		push_emit_endpoint(p, i, WS_PHASE_INIT, &none, "", p->to.members[i].ns);
 	}
 	return 0;
+}
+
+/* Between two runs another push may have joined. Its group must not be left in its place, so only our
+ * side is closed then. Returns the locks that keep others from joining meanwhile. */
+static struct ws_locks **spare_others(struct ws_push *p)
+{
+	struct ws_locks **locks = calloc(p->opts.n_endpoints, sizeof *locks);
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (push_to_vllm(p, i) && (!locks || !push_lock_again(p, i, &locks[i])))
+			ws_group_forget_member(p->link.group, i);
+	return locks;
+}
+
+void push_end_group(struct ws_push *p)
+{
+	struct ws_locks **locks = spare_others(p);
+	push_drop_group(p);
+	for (size_t i = 0; locks && i < p->opts.n_endpoints; i++)
+		ws_locks_drop(locks[i]);
+	free(locks);
 }
 
 void push_drop_group(struct ws_push *p)

@@ -406,7 +406,7 @@ void ws_push_finish(struct ws_push *p, struct ws_ev_end *result)
 	if (p->recovery.stage == WS_STAGE_DONE)
 		close_our_side(p);
 	else
-		push_drop_group(p);
+		push_end_group(p);
 	push_trace_left(p);
 	push_guard_watch(p, false);
 	if (!result)

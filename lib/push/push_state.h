@@ -147,8 +147,10 @@ void push_leave_dead_group(struct ws_push *p);
 /* Chooses the group's name, for the record. No endpoint knows it yet. */
 int push_name_group(struct ws_push *p, struct ws_err *err);
 int push_init_group(struct ws_push *p, struct ws_err *err);
-/* Ends the group here and at the endpoints. Call it only while p->link.group is set. */
+/* Ends the group here and at the endpoints. Call it only while p->link.group is set, with the locks
+ * of a run, or without: push_end_group. */
 void push_drop_group(struct ws_push *p);
+void push_end_group(struct ws_push *p);
 /* Payload bytes of the group since it formed. */
 uint64_t push_sent(const struct ws_push *p);
 /* Time from the start of the run to the first byte sent; 0: no byte was sent yet. */

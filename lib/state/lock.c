@@ -2,7 +2,8 @@
 /* lock.c - flock(2) on a file with the text "PID HOST wsync\n" of its holder.
  *
  * The text counts only while the file is locked. For a moment after a process has locked the file,
- * it has no text. */
+ * it has no text. A holder that will come back leaves "PID HOST MARK wsync\n": if that is still
+ * there then, nobody has had the lock meanwhile. */
 #include "lock.h"
 
 #include "file.h"
@@ -14,6 +15,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +28,7 @@ struct one {
 	char name[WS_LOCK_NAME];
 	const char *url; /* borrowed while taking */
 	int fd;
+	char found[WORDS_MAX + 1]; /* the text before it was taken */
 };
 
 struct ws_locks {
@@ -37,20 +40,29 @@ struct ws_locks {
 
 /* True if the file is empty or has the text of an earlier holder, who died. Any other file was
  * named by mistake and must not be overwritten. */
-static bool is_lock(int fd)
+static bool is_lock(int fd, char text[WORDS_MAX + 1])
 {
-	char text[WORDS_MAX + 1];
-	const ssize_t n = pread(fd, text, sizeof text - 1, 0);
+	const ssize_t n = pread(fd, text, WORDS_MAX, 0);
 	const size_t mark = sizeof lock_mark - 1;
+	text[n > 0 ? n : 0] = 0;
 	return n == 0 || (n > (ssize_t)mark && n < WORDS_MAX && text[0] >= '1' && text[0] <= '9' &&
 	                  memcmp(text + n - mark, lock_mark, mark) == 0);
 }
 
-static void say_who(int fd)
+/* mark 0: none. Returns the length. */
+static int words_of(unsigned mark, char text[WORDS_MAX + 1])
 {
-	char host[65] = "", text[WORDS_MAX];
+	char host[65] = "", more[16] = "";
 	gethostname(host, sizeof host - 1);
-	const int n = snprintf(text, sizeof text, "%ld %s%s", (long)getpid(), host, lock_mark);
+	if (mark)
+		snprintf(more, sizeof more, " %08x", mark);
+	return snprintf(text, WORDS_MAX + 1, "%ld %s%s%s", (long)getpid(), host, more, lock_mark);
+}
+
+static void say_who(int fd, unsigned mark)
+{
+	char text[WORDS_MAX + 1];
+	const int n = words_of(mark, text);
 	/* Errors are ignored: the lock holds without this text. */
 	if (n > 0 && ftruncate(fd, 0) == 0 && pwrite(fd, text, (size_t)n, 0) < 0)
 		(void)!ftruncate(fd, 0);
@@ -77,19 +89,19 @@ static void read_who(const char *path, char *who, size_t n)
 }
 
 static int take(const char *path, enum ws_file_owner owner, const char *what, int64_t wait_ns,
-                const struct ws_cancel *cancel, struct ws_err *err)
+                const struct ws_cancel *cancel, char found[WORDS_MAX + 1], struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
 	const int fd = ws_file_lock(path, owner, ws_deadline_in(wait_ns), cancel, &why);
 	/* In our own directory of locks there is nothing else. */
-	if (fd >= 0 && owner == WS_FILE_LOCK && !is_lock(fd)) {
+	if (fd >= 0 && !is_lock(fd, found) && owner == WS_FILE_LOCK) {
 		ws_file_unlock(fd);
 		ws_err_set(err, WS_ESYSTEM, "%s: %s is not a lock file", what, path);
 		return ws_err_hint(err, "name another file; remove this one if an older wsync, "
 		                        "which was killed, has left its process id there");
 	}
 	if (fd >= 0) {
-		say_who(fd);
+		say_who(fd, 0);
 		return fd;
 	}
 	if (why.code != WS_ETIMEOUT) {
@@ -112,7 +124,8 @@ static int take(const char *path, enum ws_file_owner owner, const char *what, in
 int ws_lock_take(const char *path, const char *what, int64_t wait_ns,
                  const struct ws_cancel *cancel, struct ws_err *err)
 {
-	return take(path, WS_FILE_LOCK, what, wait_ns, cancel, err);
+	char found[WORDS_MAX + 1];
+	return take(path, WS_FILE_LOCK, what, wait_ns, cancel, found, err);
 }
 
 void ws_lock_drop(int fd)
@@ -171,7 +184,8 @@ static int take_one(const char *dir, struct one *o, ws_deadline until, bool wait
 	    asprintf(&what, "endpoint %s", o->url) < 0)
 		ws_oom(err);
 	else
-		o->fd = take(path, WS_FILE_OWN, what, wait && !left ? 1 : left, cancel, err);
+		o->fd = take(path, WS_FILE_OWN, what, wait && !left ? 1 : left, cancel, o->found,
+		             err);
 	if (o->fd < 0)
 		ws_err_where(err, NULL, o->url);
 	free(path);
@@ -216,4 +230,37 @@ void ws_locks_drop(struct ws_locks *l)
 	for (size_t i = 0; l && i < l->n; i++)
 		ws_lock_drop(l->items[i].fd);
 	free(l);
+}
+
+unsigned ws_locks_keep(struct ws_locks *l)
+{
+	static atomic_uint last;
+	const unsigned mark = atomic_fetch_add(&last, 1) + 1;
+	for (size_t i = 0; l && i < l->n; i++) {
+		if (l->items[i].fd < 0)
+			continue;
+		say_who(l->items[i].fd, mark);
+		ws_file_unlock(l->items[i].fd);
+	}
+	free(l);
+	return mark;
+}
+
+bool ws_locks_kept(const struct ws_locks *l, const char *url, unsigned mark)
+{
+	char name[WS_LOCK_NAME], text[WORDS_MAX + 1];
+	words_of(mark, text);
+	if (!mark || ws_lock_name(url, name, NULL))
+		return false;
+	for (size_t i = 0; l && i < l->n; i++)
+		if (l->items[i].fd >= 0 && strcmp(l->items[i].name, name) == 0)
+			return strcmp(l->items[i].found, text) == 0;
+	return false;
+}
+
+bool ws_locks_again(const char *dir, const char *url, unsigned mark, struct ws_locks **out)
+{
+	*out = NULL;
+	return ws_locks_take(dir, &url, 1, 0, NULL, out, NULL) == 0 &&
+	       ws_locks_kept(*out, url, mark);
 }

@@ -11,6 +11,7 @@
 #include "wsync/clock.h"
 #include "wsync/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,6 +34,14 @@ struct ws_locks; /* the locks of some endpoints */
 int ws_locks_take(const char *dir, const char *const *urls, size_t n, int64_t wait_ns,
                   const struct ws_cancel *cancel, struct ws_locks **out, struct ws_err *err);
 void ws_locks_drop(struct ws_locks *l); /* NULL is fine */
+
+/* Unlocks, for a while. Returns a mark that is not 0: ws_locks_kept says for locks that are taken
+ * again whether nobody has locked this endpoint meanwhile. */
+unsigned ws_locks_keep(struct ws_locks *l);
+bool ws_locks_kept(const struct ws_locks *l, const char *url, unsigned mark);
+/* Locks it again without waiting; true: it has the lock, and nobody had it meanwhile. The caller
+ * drops *out in both cases. */
+bool ws_locks_again(const char *dir, const char *url, unsigned mark, struct ws_locks **out);
 
 /* The name of an endpoint's lock file: at most WS_LOCK_NAME bytes with the NUL. */
 enum { WS_LOCK_NAME = 200 };

@@ -591,3 +591,48 @@ if isinstance(reply.get('vllm_config'), dict):
 		err_has "start the server again, from the new checkpoint; --allow-unknown format"
 	done
 }
+
+# begun N: the server at $url has been asked N times to form a group.
+begun() { [ "$(journal "$url" "sum('init_weight_transfer' in r['path'] for r in j['requests'])")" = "$1" ]; }
+
+# vLLM has one group without a name. A lock is what keeps pushes apart.
+@test "the end of a push, or a test, does not take the group of another push away" {
+	local session v
+	models
+	mkfifo lines
+	for v in 0.20 0.33; do
+		vllm "at-$v" "$v" --fault slow:update_weights:2 --fault-delay 3s
+		start session bash -c "exec wsync-push --stdin -e $url <lines"
+		session=$pid
+		exec 7>lines
+		echo m >&7
+		eventually grep -q pushed session.out
+		start push wsync-push n -e "$url"
+		eventually begun 2
+		try wsync-ctl init-group -e "$url"
+		expect_status 5
+		err_has "is at work on it"
+		exec 7>&-
+		finished session 0 "$session"
+		finished push 0
+	done
+}
+
+@test "a session whose group another push has replaced forms a new one" {
+	local session
+	models
+	mkfifo lines
+	vllm a 0.33
+	start session bash -c "exec wsync-push --stdin -e $url <lines"
+	session=$pid
+	exec 7>lines
+	echo m >&7
+	eventually grep -q pushed session.out
+	try wsync-push n -e "$url"
+	expect_status 0
+	printf '%s\n' m m >&7
+	exec 7>&-
+	finished session 0 "$session"
+	# 1 for the first line, 1 for the other push, and 1 for the two that followed
+	begun 3 || explain "other groups than one for each change of hands"
+}

@@ -188,6 +188,36 @@ SCRATCH_TEST(two_names_of_one_machine_have_one_lock)
 	ws_locks_drop(l);
 }
 
+/* Whoever has unlocked for a while learns whether somebody else has had the lock meanwhile. */
+SCRATCH_TEST(locks_that_are_taken_again_tell_whether_others_had_them)
+{
+	enum { NOBODY, ANOTHER_DROPPED, ANOTHER_DIED, THE_SAME_PROCESS, N };
+	for (int who = 0; who < N; who++) {
+		struct ws_locks *l = NULL, *other = NULL;
+		assert_ok(ws_locks_take("locks", AB, 2, 0, NULL, &l, NULL), NULL);
+		const unsigned mark = ws_locks_keep(l);
+		assert_int_not_equal(mark, 0);
+		if (who == ANOTHER_DIED) {
+			kill_holder(hold(A, 1));
+		} else if (who != NOBODY) {
+			assert_ok(ws_locks_take("locks", A, 1, 0, NULL, &other, NULL), NULL);
+			if (who == THE_SAME_PROCESS)
+				(void)ws_locks_keep(other);
+			else
+				ws_locks_drop(other);
+		}
+		assert_ok(ws_locks_take("locks", BA, 2, 0, NULL, &l, NULL), NULL);
+		assert_int_equal(ws_locks_kept(l, A[0], mark), who == NOBODY);
+		assert_true(ws_locks_kept(l, BA[0], mark));
+		assert_false(ws_locks_kept(l, BA[0], 0));
+		assert_false(ws_locks_again("locks", A[0], mark, &other)); /* it is in use */
+		ws_locks_drop(other);
+		ws_locks_drop(l);
+		assert_false(ws_locks_again("locks", A[0], mark, &other));
+		ws_locks_drop(other);
+	}
+}
+
 SCRATCH_TEST(a_name_is_a_plain_file_name_however_the_host_is_called)
 {
 	char name[WS_LOCK_NAME], url[300] = "http://";

@@ -23,6 +23,7 @@ struct ws_group_test_opts {
 	const char *name;           /* NULL: wsync-<8 hex> */
 	const char *master_address; /* NULL: the address this machine uses toward the endpoints */
 	uint16_t master_port;       /* 0: any */
+	const char *state_dir;      /* has the locks of pushes; NULL: pushes are not kept away */
 	struct ws_sink sink;        /* gets WS_EV_WAITING and WS_EV_HANG */
 	const struct ws_log *log;
 	const struct ws_cancel *cancel;

@@ -85,6 +85,21 @@ int push_lock_endpoints(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
+bool push_lock_again(const struct ws_push *p, size_t i, struct ws_locks **out)
+{
+	char *dir = on_disk(p) ? ws_journal_locks(p->opts.state_dir) : NULL;
+	const bool is_ours = !dir || !p->recovery.kept ||
+	                     ws_locks_again(dir, p->opts.endpoints[i], p->recovery.kept, out);
+	free(dir);
+	return is_ours;
+}
+
+bool push_was_locked(const struct ws_push *p, size_t i)
+{
+	return p->recovery.locks && p->recovery.kept &&
+	       !ws_locks_kept(p->recovery.locks, p->opts.endpoints[i], p->recovery.kept);
+}
+
 void push_take_over_pauses(struct ws_push *p)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
@@ -394,7 +409,10 @@ void push_unlock_endpoints(struct ws_push *p, bool ok)
 		}
 	}
 	p->recovery.adopts_stale = p->recovery.claimed = false;
-	ws_locks_drop(p->recovery.locks);
+	if (p->recovery.locks && p->link.group)
+		p->recovery.kept = ws_locks_keep(p->recovery.locks);
+	else
+		ws_locks_drop(p->recovery.locks);
 	p->recovery.locks = NULL;
 }
 

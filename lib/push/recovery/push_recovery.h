@@ -16,6 +16,7 @@ struct push_recovery {
 	struct ws_journal_list left; /* states that earlier runs left and no file has */
 	bool unrecorded;            /* records should be written, but cannot be */
 	struct ws_locks *locks;     /* of the endpoints; NULL: there are no locks */
+	unsigned kept;              /* ws_locks_keep, while the group of a run is kept; 0: none */
 	bool claimed;               /* no other push is known to work at the endpoints */
 	bool recorded;              /* this run has recorded its plan */
 	/* Without a record of this run, wsync-ctl repair would use that of an earlier push, and
@@ -41,6 +42,11 @@ struct push_recovery {
 int push_lock_endpoints(struct ws_push *p, struct ws_err *err);
 /* Unlocks the endpoints at the end of the run. */
 void push_unlock_endpoints(struct ws_push *p, bool ok);
+/* Locks endpoint i for a moment between two runs. False: another push has it, or has had it since
+ * the last run. The caller drops *out in both cases. */
+bool push_lock_again(const struct ws_push *p, size_t i, struct ws_locks **out);
+/* With the locks: has another push had endpoint i since the last run, whose group is kept? */
+bool push_was_locked(const struct ws_push *p, size_t i);
 /* Marks endpoints that a dead push paused as ours to resume, if they are whole. */
 void push_take_over_pauses(struct ws_push *p);
 /* Records the phase that was just entered. Call it before its first request. */
