@@ -21,10 +21,14 @@ names=("$@")
 run_one() {
     local n=$1
     mkdir -p "$build/corpus/$n"
-    clang -std=c11 -g -O1 -fsanitize=address,undefined,fuzzer -D_GNU_SOURCE -Iinclude -Itests \
+    if ! clang -std=c11 -g -O1 -fsanitize=address,undefined,fuzzer -D_GNU_SOURCE -Iinclude -Itests \
         $(printf -- '-I%s ' lib/*/ lib/*/*/) -o "$build/bin/$n" "tests/fuzz/fuzz_$n.c" \
         "$build"/libwsync-endpoint.a "$build"/libwsync-httpd.a "$build"/libwsync.a \
-        $(pkg-config --cflags --libs libcurl libcjson libmicrohttpd) -lm -ldl -pthread
+        $(pkg-config --cflags --libs libcurl libcjson libcrypto libmicrohttpd) -lm -ldl \
+        -pthread; then
+        echo "$n: cannot be built"
+        return 1
+    fi
     "$build/bin/$n" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 \
         -artifact_prefix="$build/finds/$n-" "$build/corpus/$n" "tests/fuzz/corpus/$n" \
         >"$build/$n.log" 2>&1 || {
