@@ -105,6 +105,8 @@ static const char *verdict(const struct repairs *r, const struct ws_repair_answe
 		return "failed";
 	if (a->staged)
 		return "staged";
+	if (a->labelled && !a->resumed)
+		return "labelled";
 	if (a->state == WS_PARTIAL || a->asleep & WS_MEMORY_WEIGHTS)
 		return a->paused ? "left paused" : a->resumed ? "resumed" : "left as it is";
 	if (a->resumed)
@@ -148,10 +150,14 @@ static void show_answers(struct repairs *r, const struct ws_journal_entry *e,
 	for (size_t i = 0; i < e->record.n_endpoints; i++) {
 		const struct ws_repair_answer *a = &answers[i];
 		put_endpoint(r, e, i, a);
-		char released[64] = "";
+		char released[192] = "";
 		if (a->asleep)
 			snprintf(released, sizeof released, "still released: %s",
 			         ws_memory_text(a->asleep));
+		else if (a->labelled || a->unlabelled)
+			snprintf(released, sizeof released, "%s weight version %s",
+			         a->labelled ? "has got" : "lacks",
+			         ui_text(e->record.weight_version));
 		table_add(&t, shade(a), e->record.endpoints[i].url, verdict(r, a),
 		          ws_endpoint_state_name(a->state),
 		          a->err.code          ? ui_words(a->err.msg) :
@@ -308,7 +314,7 @@ static bool lacks(const struct ws_journal_record *rec, size_t k, const struct ws
 {
 	if (rec->endpoints[k].phase == WS_PHASE_DESTROY || a->staged)
 		return false;
-	return a->state != WS_COMMITTED || a->incomplete ||
+	return a->state != WS_COMMITTED || a->incomplete || a->labelled || a->unlabelled ||
 	       (*rec->weight_version && *a->weight_version &&
 	        strcmp(a->weight_version, rec->weight_version) != 0);
 }

@@ -246,7 +246,8 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 		e->paused_since = e->paused_ns = 0;
 		e->asleep = e->recorded_asleep = 0;
 		e->recorded = false;
-		e->may_finish = e->holds_parts = e->label_moved = e->label_read = false;
+		e->may_finish = e->holds_parts = e->label_moved = e->label_read =
+			e->labelled = false;
 		e->end = WS_END_UNKNOWN;
 		e->coverage = -1;
 		e->proof = (struct ws_ev_proof){ 0 };

@@ -227,7 +227,7 @@ bool ws_journal_owes(const struct ws_journal_endpoint *e)
 {
 	/* An untouched endpoint that slept before the push, and was not paused, owes nothing. */
 	return e->paused || e->grouped || e->open_update || e->state == WS_PARTIAL ||
-	       (e->state == WS_COMMITTED && e->asleep);
+	       (e->state == WS_COMMITTED && (e->asleep || e->unlabelled));
 }
 
 /* Removes the endpoints that owe nothing; returns the number of the others. */

@@ -24,7 +24,8 @@
  *                     paused, grouped and middle (the open update, "" none): possibly; asleep: the
  *                     memory that is still released, "kv_cache,cuda_graph", "" none; null: no
  *                     memory was released when the push began; inherited: partial, because an
- *                     earlier push is not completed, although this push is
+ *                     earlier push is not completed, although this push is; unlabelled: it does
+ *                     not have weight_version yet, absent: it has
  *
  * Every other key must be there and have its type, so that wsync does not act on files that
  * were written by hand. */
@@ -81,6 +82,8 @@ static void print_endpoints(struct ws_jw *w, const struct ws_journal_record *r)
 			ws_jw_hex64(w, "instance", e->instance);
 		if (e->sure)
 			ws_jw_bool(w, "sure", true);
+		if (e->unlabelled)
+			ws_jw_bool(w, "unlabelled", true);
 		ws_jw_end_object(w);
 	}
 	ws_jw_end_array(w);
@@ -317,6 +320,7 @@ static void parse_endpoint(struct reader *in, struct ws_journal_endpoint *e)
 	if (ws_json_get(in->object, "instance"))
 		e->instance = digest_of(in, "instance");
 	e->sure = ws_json_get(in->object, "sure") && truth_of(in, "sure") && e->instance;
+	e->unlabelled = ws_json_get(in->object, "unlabelled") && truth_of(in, "unlabelled");
 	/* Requests are sent to this URL: like one from the command line, it must be normalized. */
 	if (!in->bad &&
 	    (ws_endpoint_normalize(e->url, url, sizeof url, NULL) || strcmp(url, e->url) != 0))

@@ -152,6 +152,10 @@ static int probe(struct repair *r, struct ws_err *err)
 		a->state = state_of(rec, &rec->endpoints[i], a->weight_version);
 		note_restart(&rec->endpoints[i], &r->infos[i], a);
 		a->staged = a->in_update && ws_staged_waits(rec, &rec->endpoints[i]);
+		/* Somebody else may have set another label since. */
+		a->unlabelled = rec->endpoints[i].unlabelled && a->state == WS_COMMITTED &&
+		                strcmp(a->weight_version, rec->endpoints[i].version) == 0 &&
+		                strcmp(a->weight_version, rec->weight_version) != 0;
 	}
 	return 0;
 }
@@ -421,6 +425,32 @@ static int resume(struct repair *r, struct ws_err *err)
 	return go_on(&why, err);
 }
 
+static bool lacks_label(const struct repair *r, size_t i)
+{
+	return is_whole(r, i) && r->answers[i].unlabelled;
+}
+
+/* The push ended between its last byte and its weight version. */
+static int set_labels(struct repair *r, struct ws_err *err)
+{
+	const char *version = r->entry->record.weight_version;
+	struct ws_err why = WS_ERR_INIT;
+	const size_t n = choose(r, lacks_label);
+	const struct ws_call to = call_to(r, n);
+	if (n == 0)
+		return 0;
+	ws_endpoint_set_version(&to, version, r->replies, &why);
+	for (size_t k = 0; k < n; k++) {
+		struct ws_repair_answer *a = &r->answers[r->index[k]];
+		a->err = r->replies[k].err;
+		a->labelled = !a->err.code;
+		a->unlabelled = !a->labelled;
+		if (a->labelled)
+			snprintf(a->weight_version, sizeof a->weight_version, "%s", version);
+	}
+	return go_on(&why, err);
+}
+
 static int write_down(struct repair *r, struct ws_err *err)
 {
 	const struct ws_journal_record *rec = &r->entry->record;
@@ -435,6 +465,7 @@ static int write_down(struct repair *r, struct ws_err *err)
 		e->paused = a->paused;
 		e->grouped = !a->left_group || a->may_join;
 		e->asleep = a->asleep;
+		e->unlabelled = a->unlabelled;
 		if (!a->in_update)
 			e->open_update = WS_UPDATE_NONE;
 		a->settled = !ws_journal_owes(e);
@@ -528,6 +559,7 @@ static void take_from_record(struct repair *r)
 			.left_group = !rec->endpoints[i].grouped || !*rec->group,
 			.in_update = rec->endpoints[i].open_update != WS_UPDATE_NONE,
 			.asleep = rec->endpoints[i].asleep,
+			.unlabelled = rec->endpoints[i].unlabelled,
 		};
 }
 
@@ -560,7 +592,7 @@ int ws_journal_repair(struct ws_journal_entry *entry, const struct ws_repair_opt
 		goto out;
 	if (!opts->dry_run) {
 		rc = leave_group(&r, err) || end_middles(&r, err) || wake_caches(&r, err) ||
-		                     resume(&r, err) ?
+		                     resume(&r, err) || set_labels(&r, err) ?
 		             -1 :
 		             0;
 		/* Record the changes also if the repair was cut short. */

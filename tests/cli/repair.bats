@@ -907,3 +907,50 @@ if path == '/server_info' and __import__('os').path.exists('$scratch/armed'): an
 	try wsync-ctl ready -e "127.0.0.1:${url##*:}"
 	expect_status 0
 }
+
+label() { curl -sS "$1/model_info" | /usr/bin/python3 -c 'import json, sys
+print(json.load(sys.stdin)["weight_version"])'; }
+
+# A push that ends between its last byte and its weight version leaves new weights, which look old.
+@test "new weights get the weight version that a push could not set any more" {
+	local how
+	for how in refuse slow; do
+		endpoint "at-$how" --fault "$how:update_weight_version:2" --fault-delay 60s
+		try wsync-push small.safetensors -e "$url" --weight-version 1
+		expect_status 0
+		if [ "$how" = slow ]; then
+			start push wsync-push small.safetensors -e "$url" --weight-version 2 --pause none
+			eventually expect_journal "$url" 'paths.count("/update_weight_version")' 2
+			kill -KILL "$pid"
+			wait "$pid" || :
+		else
+			try wsync-push small.safetensors -e "$url" --weight-version 2
+			[ "$status" != 0 ] || explain "the push succeeded"
+			err_has "hint: the new weights still have the old weight version"
+		fi
+		try wsync-ctl ready -e "$url" --weight-version 1
+		expect_status 1
+		try wsync-ctl repair -e "$url" -n
+		out_has "lacks weight version 2"
+		[ "$(label "$url")" = 1 ] || explain "--dry-run has set it"
+		try wsync-ctl repair -e "$url"
+		expect_status 0
+		out_has "has got weight version 2"
+		[ "$(label "$url")" = 2 ] || explain "it was not set"
+		try wsync-ctl repair -e "$url"
+		expect_out "nothing to repair"
+	done
+}
+
+@test "a weight version that somebody else has set since is not replaced" {
+	endpoint a --fault refuse:update_weight_version:2
+	try wsync-push small.safetensors -e "$url" --weight-version 1
+	try wsync-push small.safetensors -e "$url" --weight-version 2
+	expect_status 5
+	curl -sS -d '{"new_version":"7"}' "$url/update_weight_version" >/dev/null
+	try wsync-ctl repair
+	expect_status 0
+	[ "$(label "$url")" = 7 ] || explain "it was replaced"
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+}

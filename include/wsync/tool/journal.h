@@ -71,6 +71,7 @@ struct ws_journal_endpoint {
 	/* it has all of this push, but is partial: an earlier push is incomplete */
 	bool inherited;
 	bool sure;                /* instance is unique (WS_IDENTITY_SURE) */
+	bool unlabelled; /* it does not have the push's weight version yet; if committed, it owes it */
 };
 
 struct ws_journal_file {
@@ -156,6 +157,8 @@ struct ws_repair_answer {
 	bool staged;              /* it keeps a staged update, which is in order */
 	bool restarted;           /* another start of the server, which the record is not about */
 	bool incomplete;          /* only a push can complete its weights */
+	bool unlabelled;          /* its new weights still have the old weight version */
+	bool labelled;            /* they have got theirs now */
 	bool settled;             /* nothing is left to repair: the record forgets it */
 };
 

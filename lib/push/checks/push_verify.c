@@ -300,7 +300,11 @@ int push_set_version(struct ws_push *p, struct ws_err *err)
 	const size_t n = push_select(p, NULL);
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
 	const struct ws_call to = push_call_made(p, until, p->opts.cancel);
-	if (ws_endpoint_set_version(&to, p->from.weight_version, p->to.call.answers, err) == 0)
+	const int rc = ws_endpoint_set_version(&to, p->from.weight_version, p->to.call.answers, err);
+	for (size_t i = 0; i < n; i++)
+		p->to.endpoints[p->to.call.index[i]].labelled =
+			p->to.call.answers[i].err.code == WS_OK;
+	if (rc == 0)
 		return 0;
 	for (size_t i = 0; i < n; i++) {
 		push_note_failure(p, i, &p->to.call.answers[i].err);

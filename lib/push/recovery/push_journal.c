@@ -178,6 +178,8 @@ void push_describe(const struct ws_push *p, size_t i, struct ws_journal_endpoint
 	out->instance = p->to.infos[i].instance;
 	out->sure = out->instance && p->to.infos[i].identity.strength == WS_IDENTITY_SURE;
 	out->inherited = e->weights.gap;
+	out->unlabelled = p->from.weight_version && !p->opts.stage && !e->labelled &&
+	                  !p->run.labelled && push_can(p, i)->set_version;
 	out->slept = push_is_asleep(e);
 	out->asleep = out->slept ? e->asleep : 0;
 }
@@ -448,12 +450,18 @@ void push_record_end(struct ws_push *p)
 
 void push_name_remedy(const struct ws_push *p, struct ws_err *err)
 {
-	bool partial = false, asleep = false;
+	bool partial = false, asleep = false, unlabelled = false;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct push_endpoint *e = &p->to.endpoints[i];
+		struct ws_journal_endpoint now = { 0 };
+		push_describe(p, i, &now);
+		unlabelled |= now.unlabelled && now.state == WS_COMMITTED;
 		partial |= e->weights.state == WS_PARTIAL;
 		asleep |= push_is_asleep(e) && (e->paused || e->weights.state == WS_PARTIAL);
 	}
+	if (!err->hint[0] && !partial && !asleep && unlabelled && push_has_record(p))
+		ws_err_hint(err, "the new weights still have the old weight version: push again, "
+		            "or give them theirs: wsync-ctl repair");
 	if (err->hint[0] || (!partial && !asleep))
 		return;
 	if (!push_has_record(p) && asleep)

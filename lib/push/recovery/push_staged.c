@@ -276,6 +276,9 @@ void push_staged_label(struct ws_push *p)
 	const struct ws_call to = push_call_made(p, push_cleanup_deadline(p, LEAVE_NS), NULL);
 	if (n)
 		ws_endpoint_set_version(&to, p->from.weight_version, p->to.call.answers, NULL);
+	for (size_t i = 0; i < n; i++)
+		p->to.endpoints[p->to.call.index[i]].labelled =
+			p->to.call.answers[i].err.code == WS_OK;
 }
 
 void push_staged_over(struct ws_push *p, size_t i)

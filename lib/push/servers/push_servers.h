@@ -51,6 +51,7 @@ struct push_endpoint {
 	enum ws_identity_end end;          /* what the last roll call has found */
 	/* our weight version replaced another one, and was read back */
 	bool label_moved, label_read;
+	bool labelled;                     /* it has answered that it has our weight version */
 	bool unflushed;                    /* has new weights, and the cache of the old ones */
 	bool staged;                       /* has a whole update that it has not loaded */
 	/* percent of its bytes that its checksums have proven in this run; < 0: none */
