@@ -24,40 +24,6 @@ struct deed {
 	bool sure; /* it is about this start of the server */
 };
 
-static bool is_about(const struct ws_history_endpoint *e, const char *url,
-                     const struct ws_endpoint_info *info, bool *sure)
-{
-	struct ws_identity known = e->identity;
-	const enum ws_identity_match match = ws_identity_compare(&known, &info->identity);
-	*sure = match == WS_IDENTITY_SAME && known.strength == WS_IDENTITY_SURE;
-	if (match == WS_IDENTITY_OTHER)
-		return false;
-	return *sure || strcmp(e->url, url) == 0 || ws_endpoint_same(e->url, url);
-}
-
-/* The last line about the server, but for those of pushes that have left its weights as they
- * were. */
-static struct deed find_last(const struct ws_history *h, const char *url,
-                             const struct ws_endpoint_info *info)
-{
-	struct deed d = { 0 };
-	uint64_t untouched = 0;
-	for (size_t i = h->n; i-- > 0;) {
-		const struct ws_history_push *p = &h->items[i];
-		for (size_t k = 0; k < p->n_endpoints; k++) {
-			const struct ws_history_endpoint *e = &p->endpoints[k];
-			if (!is_about(e, url, info, &d.sure))
-				continue;
-			if (p->ended && (e->state == WS_UNTOUCHED || (p->same && e->ok)))
-				untouched = p->id;
-			else if (p->ended || !untouched || p->id != untouched)
-				return (struct deed){ p, e, d.sure };
-			break;
-		}
-	}
-	return (struct deed){ 0 };
-}
-
 static void __attribute__((format(printf, 2, 3)))
 deny(struct fleet_current *out, const char *fmt, ...)
 {
@@ -111,7 +77,8 @@ void fleet_current_judge(const struct ws_history *h, const char *url,
                          void *plan_ctx, struct fleet_current *out)
 {
 	const char *label = info->weight_version;
-	const struct deed d = find_last(h, url, info);
+	struct deed d = { 0 };
+	d.push = ws_history_last_change(h, url, info, &d.of, &d.sure);
 	*out = (struct fleet_current){ .push = d.push ? d.push->id : 0 };
 	if (!*label)
 		return;

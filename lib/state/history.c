@@ -98,6 +98,8 @@ static void print(const struct ws_history_push *p, struct ws_buf *out)
 	ws_jw_hex64(&w, "digest", p->digest);
 	ws_jw_bool(&w, "whole", p->whole);
 	ws_jw_bool(&w, "same", p->same);
+	if (p->round)
+		ws_jw_hex64(&w, "round", p->round);
 	print_endpoints(&w, p);
 	ws_jw_end_object(&w);
 	ws_buf_putc(out, '\n');
@@ -242,6 +244,7 @@ static int take_line(struct ws_history *h, const char *text, size_t n, struct ws
 		.digest = hex_of(root, "digest"),
 		.whole = ws_json_get_bool(root, "whole", false),
 		.same = ws_json_get_bool(root, "same", false),
+		.round = hex_of(root, "round"),
 		.began = ws_json_get_int(root, "began", 0),
 		.ended = ws_json_get_int(root, "ended", 0),
 		.pid = ws_json_get_int(root, "pid", 0),
@@ -310,5 +313,43 @@ const struct ws_history_push *ws_history_last(const struct ws_history *h, const 
 				*part = &h->items[i].endpoints[k];
 				return &h->items[i];
 			}
+	return NULL;
+}
+
+static bool is_about(const struct ws_history_endpoint *e, const char *url,
+                     const struct ws_endpoint_info *info, bool *sure)
+{
+	struct ws_identity known = e->identity;
+	const enum ws_identity_match match = ws_identity_compare(&known, &info->identity);
+	*sure = match == WS_IDENTITY_SAME && known.strength == WS_IDENTITY_SURE;
+	if (match == WS_IDENTITY_OTHER)
+		return false;
+	return *sure || strcmp(e->url, url) == 0 || ws_endpoint_same(e->url, url);
+}
+
+const struct ws_history_push *ws_history_last_change(const struct ws_history *h, const char *url,
+                                                     const struct ws_endpoint_info *info,
+                                                     const struct ws_history_endpoint **part,
+                                                     bool *sure)
+{
+	uint64_t untouched = 0;
+	*part = NULL;
+	*sure = false;
+	for (size_t i = h->n; i-- > 0;) {
+		const struct ws_history_push *p = &h->items[i];
+		for (size_t k = 0; k < p->n_endpoints; k++) {
+			const struct ws_history_endpoint *e = &p->endpoints[k];
+			if (!is_about(e, url, info, sure))
+				continue;
+			if (p->ended && (e->state == WS_UNTOUCHED || (p->same && e->ok))) {
+				untouched = p->id;
+			} else if (p->ended || !untouched || p->id != untouched) {
+				*part = e;
+				return p;
+			}
+			break;
+		}
+	}
+	*sure = false;
 	return NULL;
 }

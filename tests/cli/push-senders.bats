@@ -497,3 +497,51 @@ lines() { for k in $(seq "$1"); do printf 'r%s\tv%s\n' "$2" "$k"; done; }
 	err_has "stage2/model.safetensors"
 	err_has "twice/model.safetensors"
 }
+
+# turn I [OPTION...]: the turn of sender I of 2 in round 5, with its half of m/.
+turn() {
+	local -A half=([1]=--include [2]=--exclude)
+	try wsync-push m -e "$url" --sender "$1/2" --lock "${lock:-lock}" "${half[$1]}" \
+		'*layers.0.*' --weight-version "${version:-5}" "${@:2}"
+}
+
+@test "a push of other weights between two turns ends the round, and one of the same turn does not" {
+	local how lock
+	llama m
+	llama n '' --seed 7
+	for how in "" "--weight-version 4" "--include *layers.0.*"; do
+		endpoint "a${#how}"
+		lock=lock${#how}
+		try wsync-push n -e "$url"
+		turn 1
+		expect_status 0
+		turn 1
+		expect_status 0
+		# shellcheck disable=SC2086 # words
+		try wsync-push n -e "$url" $how
+		expect_status 0
+		turn 2
+		expect_status 9
+		err_has "another push has changed its weights since the turns before in round 5"
+		expect_journal "$url" 'paths.count("/pause_generation")' 4
+		turn 1
+		expect_status 0
+		turn 2
+		expect_status 0
+	done
+}
+
+@test "no turn of an older version changes anything" {
+	llama m
+	llama n '' --seed 7
+	endpoint a
+	try wsync-push n -e "$url" --weight-version 5
+	for which in 1 2; do
+		version=3 turn $which
+		expect_status 5
+		err_has "has weight version 5, and 3 is older"
+	done
+	expect_journal "$url" 'paths.count("/pause_generation")' 1
+	version=3 turn 1 --allow-older
+	expect_status 0
+}

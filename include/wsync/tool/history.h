@@ -50,6 +50,7 @@ struct ws_history_push {
 	uint64_t digest;          /* of its plan; 0: unknown, or another sender has a part */
 	bool whole;               /* it sent everything, and not a part that options chose */
 	bool same;                /* where it succeeded, the weights are those from before */
+	uint64_t round;           /* a hash of the round in which it had a turn; 0: none */
 	struct ws_history_endpoint *endpoints;
 	size_t n_endpoints;
 };
@@ -74,6 +75,14 @@ void ws_history_free(struct ws_history *h); /* NULL is fine */
 /* The last push to this endpoint that has ended, and its part of it; NULL: none. */
 const struct ws_history_push *ws_history_last(const struct ws_history *h, const char *url,
                                               const struct ws_history_endpoint **part);
+
+/* The last push that has changed, or may have changed, the weights of this start of the server, and
+ * its part of it; NULL: none. Pushes that left them as they were do not count. *sure: the line is
+ * about this start, and not only about this URL. */
+const struct ws_history_push *ws_history_last_change(const struct ws_history *h, const char *url,
+                                                     const struct ws_endpoint_info *info,
+                                                     const struct ws_history_endpoint **part,
+                                                     bool *sure);
 
 #ifdef __cplusplus
 }

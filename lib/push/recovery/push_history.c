@@ -3,11 +3,13 @@
  * for --only-stale and wsync-ctl ready, which believe a weight version if the last push set it. */
 #include "push_state.h"
 
+#include "hash.h"
 #include "journal_core.h"
 
 #include "wsync/tool/history.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 static void describe(const struct ws_push *p, size_t i, struct ws_history_endpoint *out)
@@ -29,6 +31,29 @@ static void describe(const struct ws_push *p, size_t i, struct ws_history_endpoi
 static bool is_noted(const struct ws_push *p)
 {
 	return p->recovery.claimed && p->opts.state_dir && !p->opts.stage;
+}
+
+static uint64_t round_of(const struct ws_push *p)
+{
+	return p->turn.has_turn ? ws_hash64(p->turn.round->id, strlen(p->turn.round->id)) | 1 : 0;
+}
+
+bool push_history_intrudes(const struct ws_push *p, const struct ws_history *h, size_t i)
+{
+	const uint64_t round = round_of(p);
+	const struct ws_history_endpoint *part;
+	bool sure, is_later = false;
+	const struct ws_history_push *last = ws_history_last_change(
+		h, p->to.endpoints[i].url, &p->to.infos[i], &part, &sure);
+	if (!last || !last->id || last->round == round)
+		return false;
+	/* The turns of other machines are in their histories. */
+	is_later = (last->ended ? last->ended : last->began) > p->turn.round->begun;
+	for (const struct ws_history_push *q = h->items; q < last && !is_later; q++)
+		for (size_t k = 0; q->round == round && k < q->n_endpoints; k++)
+			is_later |= q->began >= p->turn.round->begun &&
+			            ws_endpoint_same(q->endpoints[k].url, part->url);
+	return is_later;
 }
 
 static int64_t began(const struct ws_push *p, int64_t now)
@@ -66,6 +91,7 @@ void push_history_begin(struct ws_push *p)
 		.source = p->from.name,
 		.weight_version = p->from.weight_version ? p->from.weight_version : "",
 		.verify = push_verify_name(p),
+		.round = round_of(p),
 		.endpoints = those, .n_endpoints = n,
 	};
 	if (those)
@@ -88,6 +114,7 @@ void push_history(struct ws_push *p, bool ok, const struct ws_err *err)
 		.source = p->from.name,
 		.weight_version = p->from.weight_version ? p->from.weight_version : "",
 		.verify = push_verify_name(p),
+		.round = round_of(p),
 		.code = ws_code_name(ok ? WS_OK : err->code),
 		.message = ok ? "" : err->msg,
 		.same = p->opts.label_stays,

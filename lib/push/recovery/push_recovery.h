@@ -4,6 +4,7 @@
 #define WS_PUSH_RECOVERY_H
 
 #include "push_servers.h"
+#include "wsync/tool/history.h"
 #include "wsync/tool/journal.h"
 
 struct ws_journal_endpoint;
@@ -70,6 +71,8 @@ void push_name_remedy(const struct ws_push *p, struct ws_err *err);
  * with the locks; without them they do nothing. */
 void push_history_begin(struct ws_push *p);
 void push_history(struct ws_push *p, bool ok, const struct ws_err *err);
+/* Has a push that is no turn of our round changed the weights of endpoint i since it began? */
+bool push_history_intrudes(const struct ws_push *p, const struct ws_history *h, size_t i);
 
 /* ---- push_staged.c: updates that servers receive now and load later ---- */
 

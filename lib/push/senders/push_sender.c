@@ -164,6 +164,7 @@ int push_sender_enter(struct ws_push *p, struct ws_err *err)
 	if (p->opts.senders < 2 || push_together(p))
 		return 0;
 	p->turn.not_last = true;
+	p->turn.version = NULL;
 	if (p->opts.dry_run || !p->opts.n_endpoints)
 		return 0;
 	snprintf(p->turn.text, sizeof p->turn.text, "turn of sender %u of %u", p->opts.sender,
@@ -180,6 +181,7 @@ int push_sender_enter(struct ws_push *p, struct ws_err *err)
 	p->turn.has_turn = true;
 	join_round(p, id);
 	note_round(p);
+	p->turn.version = p->from.weight_version;
 	if (p->turn.not_last)
 		p->from.weight_version = NULL;
 	return 0;
@@ -209,11 +211,13 @@ static int add_part(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* Why the server lacks the parts of other senders: it was restarted since, or got none of them; "":
- * it has all parts. */
-static const char *lacks_parts(const struct ws_push *p, size_t i)
+/* Why the server lacks the parts of other senders: it was restarted since, or got none of them, or a
+ * push of other weights has replaced them; "": it has all parts. */
+static const char *lacks_parts(const struct ws_push *p, const struct ws_history *h, size_t i)
 {
 	const struct ws_part_server *was = ws_parts_server(&p->turn.parts, p->to.endpoints[i].url);
+	if (was && push_history_intrudes(p, h, i))
+		return "another push has changed its weights since the turns before in";
 	if (was)
 		return was->instance && p->to.infos[i].instance &&
 		                       was->instance != p->to.infos[i].instance ?
@@ -226,18 +230,21 @@ static int check_servers(struct ws_push *p, struct ws_err *err)
 {
 	char round[512], senders[256];
 	const char *what = "";
+	struct ws_history history = { 0 };
 	size_t i = 0;
-	while (i < p->opts.n_endpoints && !*(what = lacks_parts(p, i)))
+	if (p->opts.state_dir && ws_history_read(p->opts.state_dir, &history, err))
+		return -1;
+	while (i < p->opts.n_endpoints && !*(what = lacks_parts(p, &history, i)))
 		i++;
+	ws_history_free(&history);
 	if (i == p->opts.n_endpoints)
 		return 0;
 	p->turn.round->had[p->opts.sender] = false;
 	ws_round_describe(p->turn.round, round, sizeof round);
 	ws_round_list(p->turn.round, senders, sizeof senders);
 	ws_err_set(err, WS_EPARTIAL, "%s: %s %s: %s", p->to.endpoints[i].url, what, round, senders);
-	ws_err_hint(err, "it was restarted, or has joined since, and does not have what they sent: "
-	                 "push the parts of all "
-	                 "senders again, with the same endpoints; the round begins anew");
+	ws_err_hint(err, "it does not have what they sent: push the parts of all senders again, with "
+	                 "the same endpoints; the round begins anew");
 	push_round_anew(p, p->turn.round->id);
 	p->turn.anew = true;
 	return ws_err_where(err, NULL, p->to.endpoints[i].url);

@@ -21,6 +21,7 @@ struct push_turn {
 	bool has_turn;          /* the senders' lock is held */
 	bool in_round;          /* the last turn of this sender did not end its round */
 	bool not_last;          /* other senders follow: no flush, no version */
+	const char *version;    /* that the last turn sets; NULL: unknown */
 	bool flush_too;         /* flush anyway: an abandoned round left its parts unflushed */
 	bool anew;              /* a server lost parts: keep the round, without any turn */
 	struct ws_round *round; /* of this turn, or of the last one; NULL: no turn yet */

@@ -200,13 +200,13 @@ static int check_version(const struct ws_push *p, struct ws_err *err)
  * and everybody who compares versions would be wrong from then on. */
 static int check_older(const struct ws_push *p, struct ws_err *err)
 {
-	for (size_t i = 0; p->from.weight_version && !p->opts.allow_older &&
-	                   i < p->opts.n_endpoints; i++) {
+	const char *version = p->turn.has_turn ? p->turn.version : p->from.weight_version;
+	for (size_t i = 0; version && !p->opts.allow_older && i < p->opts.n_endpoints; i++) {
 		const char *has = p->to.infos[i].weight_version;
-		if (!ws_endpoint_is_older(p->from.weight_version, has))
+		if (!ws_endpoint_is_older(version, has))
 			continue;
 		ws_err_set(err, WS_EREFUSED, "%s has weight version %s, and %s is older",
-		           p->to.endpoints[i].url, has, p->from.weight_version);
+		           p->to.endpoints[i].url, has, version);
 		ws_err_hint(err, "to go back to it: {allow_older}");
 		return ws_err_where(err, NULL, p->to.endpoints[i].url);
 	}
