@@ -175,7 +175,8 @@ void ws_group_test_leave(struct ws_group_test *f, bool destroy, ws_deadline unti
 		ws_group_forget(h->group);
 	for (size_t i = 0; destroy && h->kept && i < h->base.n; i++)
 		if (h->members[i].info &&
-		    (!locks || !ws_locks_again(h->locks_dir, h->members[i].url, h->kept, &locks[i])))
+		    (!locks || !ws_locks_again(h->locks_dir, h->members[i].url, h->kept,
+		                               &locks[i])))
 			ws_group_forget_member(h->group, i);
 	ws_group_close(h->group, NULL, until);
 	for (size_t i = 0; locks && i < h->base.n; i++)

@@ -121,8 +121,8 @@ int push_init_group(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* Between two runs another push may have joined. Its group must not be left in its place, so only our
- * side is closed then. Returns the locks that keep others from joining meanwhile. */
+/* Between two runs another push may have joined. Its group must not be left in its place, so only
+ * our side is closed then. Returns the locks that keep others from joining meanwhile. */
 static struct ws_locks **spare_others(struct ws_push *p)
 {
 	struct ws_locks **locks = calloc(p->opts.n_endpoints, sizeof *locks);
@@ -141,8 +141,8 @@ void push_end_group(struct ws_push *p)
 	free(locks);
 }
 
-/* An update that still waits at the server, behind running requests, would find no group and end the
- * server. When our side has closed, it fails there. */
+/* An update that still waits at the server, behind running requests, would find no group and end
+ * the server. When our side has closed, it fails there. */
 static bool may_not_leave(const struct ws_push *p, size_t i)
 {
 	const enum ws_code said = p->to.errs[i].code;
@@ -157,9 +157,11 @@ static void keep_waiting_ones(struct ws_push *p)
 		if (!may_not_leave(p, i))
 			continue;
 		ws_group_forget_member(p->link.group, i);
+		if (p->to.endpoints[i].weights.state == WS_PARTIAL)
+			continue; /* a push, or a restart, is needed in any case */
 		push_warn(p, p->to.endpoints[i].url,
-		          "may still begin the update that it did not answer, and would end without "
-		          "its group: when it answers again, wsync-ctl destroy-group %s",
+		          "may still begin the update that it did not answer, and would end "
+		          "without its group: when it answers again, wsync-ctl destroy-group %s",
 		          ws_group_name(p->link.group));
 	}
 }

@@ -505,7 +505,7 @@ turn() {
 		'*layers.0.*' --weight-version "${version:-5}" "${@:2}"
 }
 
-@test "a push of other weights between two turns ends the round, and one of the same turn does not" {
+@test "a push of other weights between two turns ends the round, and the same turn does not" {
 	local how lock
 	llama m
 	llama n '' --seed 7

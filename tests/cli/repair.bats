@@ -919,7 +919,8 @@ print(json.load(sys.stdin)["weight_version"])'; }
 		try wsync-push small.safetensors -e "$url" --weight-version 1
 		expect_status 0
 		if [ "$how" = slow ]; then
-			start push wsync-push small.safetensors -e "$url" --weight-version 2 --pause none
+			start push wsync-push small.safetensors -e "$url" --weight-version 2 \
+				--pause none
 			eventually expect_journal "$url" 'paths.count("/update_weight_version")' 2
 			kill -KILL "$pid"
 			wait "$pid" || :

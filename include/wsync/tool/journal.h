@@ -71,7 +71,7 @@ struct ws_journal_endpoint {
 	/* it has all of this push, but is partial: an earlier push is incomplete */
 	bool inherited;
 	bool sure;                /* instance is unique (WS_IDENTITY_SURE) */
-	bool unlabelled; /* it does not have the push's weight version yet; if committed, it owes it */
+	bool unlabelled;          /* it lacks the push's weight version; if committed, it owes it */
 };
 
 struct ws_journal_file {

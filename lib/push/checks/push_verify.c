@@ -300,7 +300,8 @@ int push_set_version(struct ws_push *p, struct ws_err *err)
 	const size_t n = push_select(p, NULL);
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
 	const struct ws_call to = push_call_made(p, until, p->opts.cancel);
-	const int rc = ws_endpoint_set_version(&to, p->from.weight_version, p->to.call.answers, err);
+	const int rc = ws_endpoint_set_version(&to, p->from.weight_version, p->to.call.answers,
+	                                       err);
 	for (size_t i = 0; i < n; i++)
 		p->to.endpoints[p->to.call.index[i]].labelled =
 			p->to.call.answers[i].err.code == WS_OK;

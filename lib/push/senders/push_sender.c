@@ -211,8 +211,8 @@ static int add_part(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* Why the server lacks the parts of other senders: it was restarted since, or got none of them, or a
- * push of other weights has replaced them; "": it has all parts. */
+/* Why the server lacks the parts of other senders: it was restarted since, or got none of them, or
+ * a push of other weights has replaced them; "": it has all parts. */
 static const char *lacks_parts(const struct ws_push *p, const struct ws_history *h, size_t i)
 {
 	const struct ws_part_server *was = ws_parts_server(&p->turn.parts, p->to.endpoints[i].url);
@@ -243,8 +243,8 @@ static int check_servers(struct ws_push *p, struct ws_err *err)
 	ws_round_describe(p->turn.round, round, sizeof round);
 	ws_round_list(p->turn.round, senders, sizeof senders);
 	ws_err_set(err, WS_EPARTIAL, "%s: %s %s: %s", p->to.endpoints[i].url, what, round, senders);
-	ws_err_hint(err, "it does not have what they sent: push the parts of all senders again, with "
-	                 "the same endpoints; the round begins anew");
+	ws_err_hint(err, "it does not have what they sent: push the parts of all senders again, "
+	                 "with the same endpoints; the round begins anew");
 	push_round_anew(p, p->turn.round->id);
 	p->turn.anew = true;
 	return ws_err_where(err, NULL, p->to.endpoints[i].url);
