@@ -52,7 +52,7 @@ static struct ws_journal *begin(void)
 		                                        UINT64_C(0xfedcba9876543210),
 		                                        true,
 		                                        WS_MEMORY_KV_CACHE | WS_MEMORY_CUDA_GRAPH,
-		                                        false, false };
+		                                        false, false, false };
 	r->endpoints[1].paused = true;
 	return l;
 }
@@ -795,6 +795,32 @@ SCRATCH_TEST(no_directory_is_no_records)
 	assert_int_equal(ws_journal_list("absent", &list, NULL), 0);
 	assert_int_equal(list.n, 0);
 	ws_journal_list_free(&list);
+}
+
+/* New weights with the old weight version: that is owed, also once the push has ended. */
+SCRATCH_TEST(a_weight_version_that_was_not_set_is_owed_by_new_weights_only)
+{
+	static const char *const url[] = { "http://a:1" };
+	for (int is = WS_UNTOUCHED; is <= WS_COMMITTED; is++)
+		for (int lacks = 0; lacks < 2; lacks++) {
+			struct ws_journal *l = NULL;
+			struct ws_journal_list list;
+			assert_int_equal(ws_journal_open("state", url, 1, &l, NULL), 0);
+			struct ws_journal_endpoint *e = ws_journal_record(l)->endpoints;
+			e->state = (enum ws_endpoint_state)is;
+			e->unlabelled = lacks;
+			assert_int_equal(ws_journal_save(l, NULL), 0);
+			ws_journal_close(l, NULL);
+			assert_int_equal(ws_journal_list("state", &list, NULL), 0);
+			const bool owed = is == WS_PARTIAL || (is == WS_COMMITTED && lacks);
+			assert_int_equal(list.n, owed);
+			for (size_t i = 0; i < list.n; i++) {
+				assert_int_equal(list.items[i].record.endpoints[0].unlabelled,
+				                 lacks);
+				assert_ok(ws_journal_forget(&list.items[i], NULL, 0, NULL), NULL);
+			}
+			ws_journal_list_free(&list);
+		}
 }
 
 RUN_TESTS(NULL, NULL)
