@@ -93,8 +93,8 @@ static const struct opt opts[] = {
 	OPT_UINT(0, "master-port", "PORT", 0, 65535, &cfg.master_port,
 	         "rendezvous port (0: any free port)"),
 	OPT_FLAG(0, "keep", &cfg.keep, "keep the group until Ctrl-C"),
-	OPT_GROUP_FOR("Push records", "info status ready wait health resume repair complete "
-	                              "discard sleep wake init-group"),
+	OPT_GROUP_FOR("Push records", "info status ready wait health pause resume repair complete "
+	                              "discard sleep wake version init-group"),
 	OPT_STATE_DIR(&cfg.state_dir),
 	OPT_GROUP_FOR("Repairing", "repair"),
 	OPT_FLAG(0, "again", &cfg.again, "repeat failed pushes with the same options"),

@@ -11,6 +11,7 @@
 #include "ui.h"
 
 #include "wsync/endpoint.h"
+#include "wsync/tool/deeds.h"
 #include "wsync/tool/fleet.h"
 #include "wsync/tool/journal.h"
 
@@ -65,6 +66,20 @@ int ctl_wait(void *ctx, const struct opt_args *args, struct ws_err *err);
 int ctl_status(void *ctx, const struct opt_args *args, struct ws_err *err);
 int ctl_version(void *ctx, const struct opt_args *args, struct ws_err *err);
 
+/* ---- tell.c: what the requests of a command do to the endpoints (deeds.h) ---- */
+
+struct ctl_doing {
+	struct ws_buf dir;
+	struct ws_deed *at;
+	struct ws_deeds *deeds; /* NULL: nothing is recorded */
+};
+/* Records what is about to be done, and takes the locks. memory: of each endpoint; NULL: none. -1:
+ * nothing may be sent. Call ctl_end also then. */
+int ctl_begin(struct ctl_job *job, enum ws_deed_what what, const unsigned *memory,
+              struct ctl_doing *d, struct ws_err *err);
+/* answers NULL: nothing was done that is recorded. */
+void ctl_end(struct ctl_job *job, struct ctl_doing *d, const struct ws_endpoint_answer *answers);
+
 /* targets_probe, with --lineage. */
 int ctl_ask(struct ctl_job *job, struct ws_err *err);
 /* Sets the weight version of all endpoints. */
@@ -105,14 +120,7 @@ char *record_age(char *dst, size_t n, int64_t since);
 /* Reads the records of this user's pushes. Without a state directory the list is empty. Warns about
  * unreadable records. The caller frees the list. */
 void record_read(const struct ctl_job *job, struct ws_journal_list *list);
-/* The last push that left this endpoint with some old and some new weights, or with released ones;
- * NULL: none. *why is what it has. */
-const struct ws_journal_entry *record_of_mixture(const struct ws_journal_list *list,
-                                                 const struct record_at *at, const char **why);
-/* The last push that may have left this endpoint paused, or NULL. */
-const struct ws_journal_entry *record_of_pause(const struct ws_journal_list *list,
-                                               const struct record_at *at);
-/* Writes that push as member "paused_by" of the open object; null: no push paused it. */
+/* Writes the push or wsync-ctl that has paused an endpoint as member "paused_by" of the open object; NULL: nobody. */
 void record_put_pause(struct ws_jw *w, const struct ws_journal_entry *e);
 /* Prints that push as a line: the process that paused url, when, and the remedy. */
 void record_say_pause(struct ui *ui, const char *url, const struct ws_journal_entry *e);

@@ -47,7 +47,7 @@ static void put_endpoint(struct ctl_job *job, size_t i)
 	else
 		put_info(w, &job->to.infos[i]);
 	if (job->records) {
-		record_put_pause(w, record_of_pause(job->records, &at));
+		record_put_pause(w, ws_known(job->records, at.url, at.info).paused);
 		record_put_staged(w, job, i);
 	}
 	ui_line_end(job->ui);

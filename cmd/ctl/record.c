@@ -50,38 +50,6 @@ struct record_at record_at(const struct ctl_job *job, size_t i)
 	return (struct record_at){ job->to.urls[i], known ? &job->to.infos[i] : NULL };
 }
 
-const struct ws_journal_entry *record_of_mixture(const struct ws_journal_list *list,
-                                                 const struct record_at *server, const char **why)
-{
-	const struct ws_journal_entry *last = NULL;
-	for (size_t i = 0; i < list->n; i++) {
-		const struct ws_journal_entry *e = &list->items[i];
-		for (size_t k = 0; !e->err.code && k < e->record.n_endpoints; k++) {
-			const struct ws_journal_endpoint *at = &e->record.endpoints[k];
-			const char *mixture = ws_journal_mixture(at);
-			if (!mixture || !ws_journal_is_about(at, server->url, server->info))
-				continue;
-			*why = mixture;
-			last = e;
-		}
-	}
-	return last;
-}
-
-const struct ws_journal_entry *record_of_pause(const struct ws_journal_list *list,
-                                               const struct record_at *at)
-{
-	const struct ws_journal_entry *last = NULL;
-	for (size_t i = 0; i < list->n; i++) {
-		const struct ws_journal_entry *e = &list->items[i];
-		for (size_t k = 0; !e->err.code && k < e->record.n_endpoints; k++)
-			if (e->record.endpoints[k].paused &&
-			    ws_journal_is_about(&e->record.endpoints[k], at->url, at->info))
-				last = e;
-	}
-	return last;
-}
-
 void record_put_pause(struct ws_jw *w, const struct ws_journal_entry *e)
 {
 	if (!e) {
@@ -121,9 +89,9 @@ void record_say_pauses(struct ctl_job *job, const struct ws_journal_list *list)
 {
 	for (size_t i = 0; i < job->to.n; i++) {
 		const struct record_at at = record_at(job, i);
-		const struct ws_journal_entry *e = record_of_pause(list, &at);
-		if (e)
-			record_say_pause(job->ui, job->to.urls[i], e);
+		const struct ws_known k = ws_known(list, at.url, at.info);
+		if (k.paused)
+			record_say_pause(job->ui, job->to.urls[i], k.paused);
 	}
 }
 

@@ -107,7 +107,7 @@ static const char *verdict(const struct repairs *r, const struct ws_repair_answe
 		return "staged";
 	if (a->labelled && !a->resumed)
 		return "labelled";
-	if (a->state == WS_PARTIAL || a->asleep & WS_MEMORY_WEIGHTS)
+	if (a->state == WS_PARTIAL || (a->asleep | a->unsure) & WS_MEMORY_WEIGHTS)
 		return a->paused ? "left paused" : a->resumed ? "resumed" : "left as it is";
 	if (a->resumed)
 		return "resumed";
@@ -138,6 +138,7 @@ static void put_endpoint(struct repairs *r, const struct ws_journal_entry *e, si
 	ws_jw_bool(w, "staged", a->staged);
 	ws_jw_bool(w, "restarted", a->restarted);
 	ws_jw_str(w, "asleep", a->asleep ? ws_memory_text(a->asleep) : NULL);
+	ws_jw_str(w, "unsure", a->unsure ? ws_memory_text(a->unsure) : NULL);
 	if (a->err.code)
 		ctl_put_failure(w, &a->err);
 	ui_line_end(r->job->ui);
@@ -151,7 +152,10 @@ static void show_answers(struct repairs *r, const struct ws_journal_entry *e,
 		const struct ws_repair_answer *a = &answers[i];
 		put_endpoint(r, e, i, a);
 		char released[192] = "";
-		if (a->asleep)
+		if (a->unsure)
+			snprintf(released, sizeof released, "not known whether released: %s",
+			         ws_memory_text(a->unsure));
+		else if (a->asleep)
 			snprintf(released, sizeof released, "still released: %s",
 			         ws_memory_text(a->asleep));
 		else if (a->labelled || a->unlabelled)
@@ -248,7 +252,7 @@ static void leave_alone(struct repairs *r, const struct ws_journal_record *rec)
 static bool is_meant(const struct ws_journal_record *rec)
 {
 	for (size_t i = 0; i < rec->n_endpoints; i++)
-		if (ws_journal_mixture(&rec->endpoints[i]))
+		if (ws_journal_mixture(&rec->endpoints[i]) || rec->endpoints[i].unsure)
 			return false;
 	return rec->by_hand;
 }

@@ -105,7 +105,7 @@ static void put_endpoint(const struct status *s, size_t i, const struct ws_histo
 	          v->ready == WS_READY_UNREACHED ? NULL : ws_lineage_name(v->info.lineage));
 	const struct record_at at = { v->url,
 		                      v->ready == WS_READY_UNREACHED ? NULL : &v->info };
-	record_put_pause(w, record_of_pause(&s->records, &at));
+	record_put_pause(w, ws_known(&s->records, at.url, at.info).paused);
 	put_last(w, p, e);
 	ui_line_end(s->job->ui);
 }

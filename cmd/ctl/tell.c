@@ -29,7 +29,7 @@ static void put_answer(struct ctl_job *job, size_t i, const struct ws_endpoint_a
 	else
 		ws_jw_str(w, "message", *a->message ? a->message : NULL);
 	if (job->records)
-		record_put_pause(w, record_of_pause(job->records, &at));
+		record_put_pause(w, ws_known(job->records, at.url, at.info).paused);
 	ws_jw_int(w, "ns", a->ns);
 	ui_line_end(job->ui);
 }
@@ -207,47 +207,90 @@ static int call(struct ctl_job *job, const struct request *r, struct ws_endpoint
 	return 0;
 }
 
-/* Records what these endpoints did. */
-static void note_deeds(const struct ctl_job *job, const struct request *r,
-                       const struct ws_endpoint_answer *answers)
+/* ---- deeds ---- */
+
+/* What a request does that is recorded, or needs the lock; false: neither. */
+static bool is_deed(const struct request *r, enum ws_deed_what *what)
 {
-	struct ws_buf dir;
-	struct ws_err none = WS_ERR_INIT;
-	ws_buf_init(&dir, 4095);
-	const bool found = run_state_dir(job->cfg->state_dir, &dir, &none) == 0;
-	for (size_t i = 0; found && i < job->to.n; i++) {
-		const struct record_at at = record_at(job, i);
-		const struct ws_deed deed = {
-			.what = r->what == PAUSE  ? WS_DEED_PAUSED :
-			        r->what == RESUME ? WS_DEED_RESUMED :
-			        r->what == SLEEP  ? WS_DEED_SLEPT :
-			                            WS_DEED_WOKEN,
-			.memory = r->memory ? r->memory[i] : 0,
-			.kept = at.info && ws_endpoint_keeps_weights(at.info),
-			.resumes = at.info &&
-			           ws_lineage_family(at.info->lineage) == WS_FAMILY_VLLM,
-		};
-		struct ws_err why = WS_ERR_INIT;
-		if (answers[i].err.code == WS_OK &&
-		    ws_journal_note_deed(ws_buf_str(&dir), at.url, at.info, &deed, &why))
-			ui_warn(job->ui, at.url, "no record says what was done here: %s", why.msg);
+	*what = r->what == PAUSE  ? WS_DEED_PAUSE :
+	        r->what == RESUME ? WS_DEED_RESUME :
+	        r->what == SLEEP  ? WS_DEED_SLEEP :
+	        r->what == WAKE   ? WS_DEED_WAKE :
+	                            WS_DEED_NONE;
+	return *what || r->what == SET_VERSION;
+}
+
+/* A server whose released memory nobody knows of would be ended by the next push. */
+static int go_without(struct ctl_job *job, enum ws_deed_what what, struct ws_err *why,
+                      struct ws_err *err)
+{
+	if (why->code == WS_EREFUSED || what == WS_DEED_SLEEP || what == WS_DEED_WAKE) {
+		if (err)
+			*err = *why;
+		return -1;
 	}
-	ws_buf_free(&dir);
+	if (what == WS_DEED_NONE)
+		ui_warn(job->ui, NULL, "other pushes are not kept away: %s", why->msg);
+	else
+		ui_warn(job->ui, job->to.urls[0], "no record says what is done here: %s", why->msg);
+	return 0;
+}
+
+int ctl_begin(struct ctl_job *job, enum ws_deed_what what, const unsigned *memory,
+              struct ctl_doing *d, struct ws_err *err)
+{
+	struct ws_err why = WS_ERR_INIT;
+	*d = (struct ctl_doing){ 0 };
+	ws_buf_init(&d->dir, 4095);
+	/* The record is about this start of the server, if that is told. */
+	if (what == WS_DEED_PAUSE && !job->to.infos)
+		(void)ctl_ask(job, NULL);
+	d->at = calloc(job->to.n + 1, sizeof *d->at);
+	if (!d->at)
+		return ws_oom(err);
+	for (size_t i = 0; i < job->to.n; i++) {
+		const struct record_at at = record_at(job, i);
+		d->at[i] = (struct ws_deed){ .url = at.url, .info = at.info, .what = what,
+			                     .memory = memory ? memory[i] : 0 };
+	}
+	if (run_state_dir(job->cfg->state_dir, &d->dir, &why) == 0 &&
+	    ws_deeds_begin(ws_buf_str(&d->dir), NULL, d->at, job->to.n, &d->deeds, &why) == 0)
+		return 0;
+	return go_without(job, what, &why, err);
+}
+
+void ctl_end(struct ctl_job *job, struct ctl_doing *d, const struct ws_endpoint_answer *answers)
+{
+	for (size_t i = 0; d->deeds && answers && i < job->to.n; i++) {
+		struct ws_err why = WS_ERR_INIT;
+		if (ws_deeds_answered(d->deeds, i, ws_deed_outcome(&answers[i]), &why))
+			ui_warn(job->ui, d->at[i].url, "no record says what was done here: %s",
+			        why.msg);
+	}
+	ws_deeds_end(d->deeds);
+	free(d->at);
+	ws_buf_free(&d->dir);
 }
 
 static int tell(struct ctl_job *job, const struct request *r, struct ws_err *err)
 {
-	struct ws_endpoint_answer *answers = calloc(job->to.n, sizeof *answers);
+	enum ws_deed_what what;
+	const bool deed = is_deed(r, &what);
+	struct ctl_doing doing;
+	struct ws_endpoint_answer *answers = calloc(job->to.n + 1, sizeof *answers);
 	if (!answers)
 		return ws_oom(err);
-	const int rc = call(job, r, answers, err);
-	if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)
-		show_answers(job, r->done, answers);
-	/* The record is about this start of the server, if that is told. */
-	if (r->what == PAUSE && !rc && !job->to.infos)
-		(void)ctl_ask(job, NULL);
-	if (r->what == PAUSE || r->what == RESUME || r->what == SLEEP || r->what == WAKE)
-		note_deeds(job, r, answers);
+	int rc = deed ? ctl_begin(job, what, r->memory, &doing, err) : 0;
+	for (size_t i = 0; i < job->to.n; i++) /* until one comes */
+		answers[i] = (struct ws_endpoint_answer){ .err = { .code = WS_ECANCELLED },
+			                                  .sent = rc == 0 };
+	if (rc == 0) {
+		rc = call(job, r, answers, err);
+		if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)
+			show_answers(job, r->done, answers);
+	}
+	if (deed)
+		ctl_end(job, &doing, answers);
 	free(answers);
 	return rc;
 }
@@ -295,46 +338,32 @@ int ctl_pause(void *ctx, const struct opt_args *args, struct ws_err *err)
 	return check_mode(job, err) ? -1 : tell(job, &r, err);
 }
 
-/* A vLLM with incomplete weights would end at the first prompt, so no option resumes it. */
-static int check_vllm(struct ctl_job *job, const struct ws_journal_list *records,
-                      struct ws_err *err)
+/* Why this server must not be resumed; NULL: it may be. ends: a prompt would end it, so no option
+ * resumes it. */
+static const char *why_not(const struct ws_known *k, const struct record_at *at, bool *ends)
 {
-	const char *why = NULL;
-	bool any = false;
-	for (size_t i = 0; i < job->to.n; i++) {
-		const struct record_at at = record_at(job, i);
-		any |= record_of_mixture(records, &at, &why) != NULL;
-	}
-	if (!any)
-		return 0;
-	if (!job->to.infos && ctl_ask(job, err))
-		return -1;
-	for (size_t i = 0; i < job->to.n; i++) {
-		const char *url = job->to.urls[i];
-		const struct record_at at = record_at(job, i);
-		if (ws_lineage_family(job->to.infos[i].lineage) != WS_FAMILY_VLLM ||
-		    !record_of_mixture(records, &at, &why))
-			continue;
-		ws_err_set(err, WS_EREFUSED, "%s: %s, and a vLLM would end at the first prompt",
-		           url, why);
-		ws_err_hint(err, "push again, or restart the server");
-		return ws_err_where(err, NULL, url);
-	}
-	return 0;
+	const bool vllm = at->info && ws_lineage_family(at->info->lineage) == WS_FAMILY_VLLM;
+	const char *memory = ws_known_memory(k, at->info);
+	*ends = memory != NULL || vllm;
+	return memory ? memory : k->mixture;
 }
 
-static void hint_at_whole(const struct ws_journal_list *records, const struct ws_journal_record *r,
-                          const struct record_at *at, struct ws_err *err)
+static void hint_at_whole(const struct ws_known *k, const struct record_at *at, bool ends,
+                          struct ws_err *err)
 {
-	const struct ws_journal_memory m = ws_journal_memory(records, at->url, at->info);
-	if (r->directory && r->n_sources)
-		ws_err_hint(err, "push again, or run wsync-ctl repair --again; --force resumes it "
-		                 "all the same");
-	else if (r->by_hand && m.asleep && at->info && ws_endpoint_keeps_weights(at->info))
-		ws_err_hint(err, "take them back: wsync-ctl wake -e %s", at->url);
+	const char *force = ends ? "" : "; --force resumes it all the same";
+	const struct ws_journal_record *r = k->mixed ? &k->mixed->record : NULL;
+	const bool lost = (k->asleep | k->unsure) & WS_MEMORY_WEIGHTS &&
+	                  !(at->info && ws_endpoint_keeps_weights(at->info));
+	if (k->unsure)
+		ws_err_hint(err, "restart the server");
+	else if (ends && !lost && (k->asleep || (at->info && at->info->sleeping)))
+		ws_err_hint(err, "take it back: wsync-ctl wake -e %s", at->url);
+	else if (r && r->directory && r->n_sources)
+		ws_err_hint(err, "push again, or run wsync-ctl repair --again%s", force);
 	else
-		ws_err_hint(err, "push all weights: wsync-push SOURCE -e %s%s; --force resumes it "
-		                 "all the same", at->url, m.told ? " --asleep recorded" : "");
+		ws_err_hint(err, "push all weights: wsync-push SOURCE -e %s%s%s", at->url,
+		            k->told ? " --asleep recorded" : "", force);
 }
 
 /* Nothing is resumed if one of the endpoints must not be. */
@@ -343,21 +372,24 @@ static int check_whole(struct ctl_job *job, struct ws_err *err)
 	struct ws_journal_list records;
 	int rc = 0;
 	record_read(job, &records);
-	/* A record may name a server by another address, or be about an earlier start of it. */
-	if (records.n && !job->to.infos)
+	/* It may sleep, and a record may be about an earlier start of it, or name it by another
+	 * address. */
+	if (!job->to.infos)
 		(void)ctl_ask(job, NULL);
-	for (size_t i = 0; !rc && !job->cfg->force && i < job->to.n; i++) {
-		const char *why = NULL, *url = job->to.urls[i];
+	for (size_t i = 0; !rc && i < job->to.n; i++) {
+		bool ends = false;
 		const struct record_at at = record_at(job, i);
-		const struct ws_journal_entry *e = record_of_mixture(&records, &at, &why);
-		if (!e)
+		const struct ws_known k = ws_known(&records, at.url, at.info);
+		const char *why = why_not(&k, &at, &ends);
+		if (!why || (job->cfg->force && !ends))
 			continue;
-		rc = ws_err_set(err, WS_EREFUSED, "%s: %s, and would answer with them", url, why);
-		hint_at_whole(&records, &e->record, &at, err);
-		ws_err_where(err, NULL, url);
+		rc = ws_err_set(err, WS_EREFUSED, "%s: %s, and %s", at.url, why,
+		                !ends        ? "would answer with them" :
+		                k.mixture == why ? "a vLLM would end at the first prompt" :
+		                                   "it would end at the first prompt");
+		hint_at_whole(&k, &at, ends, err);
+		ws_err_where(err, NULL, at.url);
 	}
-	if (!rc && job->cfg->force)
-		rc = check_vllm(job, &records, err);
 	ws_journal_list_free(&records);
 	return rc;
 }
@@ -407,21 +439,36 @@ static int refuse_awake(const char *url, unsigned tags, unsigned asleep, struct 
 	return ws_err_where(err, NULL, url);
 }
 
-/* Chooses the memory to wake at one endpoint: that of --tags, else what is recorded as released.
+static int refuse_unsure(const char *url, unsigned unsure, bool sleeps, struct ws_err *err)
+{
+	ws_err_set(err, WS_EREFUSED, "%s: a request to release or to wake its %s was not answered, "
+	           "and to ask again may end the server", url, ws_memory_text(unsure));
+	ws_err_hint(err, "restart the server; or, if you know that it is %s: wsync-ctl %s --tags %s "
+	                 "-e %s", sleeps ? "awake" : "released", sleeps ? "sleep" : "wake",
+	            ws_memory_text(unsure), url);
+	return ws_err_where(err, NULL, url);
+}
+
+/* Chooses the memory to wake at one endpoint: that of --tags, else what is known as released.
  * *known: a record or the server says it. */
 static int choose_memory(const struct ctl_job *job, const struct ws_journal_list *records, size_t i,
-                         unsigned *memory, bool *known, struct ws_err *err)
+                         bool sleeps, unsigned *memory, bool *known, struct ws_err *err)
 {
 	const struct ws_endpoint_info *info = &job->to.infos[i];
+	const char *url = job->to.urls[i];
 	const unsigned tags = job->cfg->tags ? *memory : 0;
-	const struct ws_journal_memory m = ws_journal_memory(records, job->to.urls[i], info);
+	const struct ws_known k = ws_known(records, url, info);
+	if (k.unsure && !tags)
+		return refuse_unsure(url, k.unsure, sleeps, err);
 	/* vLLM says itself that it sleeps, and may be woken twice. */
-	const bool asks = !info->can.memory && (info->sleeping || !(m.told || m.restarted));
-	*known = *known || tags || asks || m.told || m.restarted;
-	if (tags && info->can.memory && m.told && tags & ~m.asleep)
-		return refuse_awake(job->to.urls[i], tags, m.asleep, err);
-	if (!tags && !asks)
-		*memory = m.asleep;
+	const bool asks = !info->can.memory && (tags || info->sleeping || !(k.told || k.restarted));
+	*known = *known || sleeps || tags || asks || k.told || k.restarted;
+	if (sleeps || asks)
+		return 0;
+	if (tags && k.told && tags & ~(k.asleep | k.unsure))
+		return refuse_awake(url, tags, k.asleep, err);
+	if (!tags)
+		*memory = k.asleep;
 	return 0;
 }
 
@@ -432,7 +479,7 @@ static int choose_memories(struct ctl_job *job, struct request *r, struct ws_err
 	int rc = 0;
 	record_read(job, &records);
 	for (size_t i = 0; !rc && i < job->to.n; i++)
-		rc = choose_memory(job, &records, i, &r->memory[i], &known, err);
+		rc = choose_memory(job, &records, i, r->what == SLEEP, &r->memory[i], &known, err);
 	if (!rc && !known)
 		rc = refuse_awake(job->to.urls[0], 0, 0, err);
 	ws_journal_list_free(&records);
@@ -453,7 +500,7 @@ static int change_memory(struct ctl_job *job, struct request *r, struct ws_err *
 		return ws_oom(err);
 	for (size_t i = 0; i < job->to.n; i++)
 		r->memory[i] = r->tags & ws_endpoint_memory(&r->infos[i]);
-	const int rc = r->what == WAKE && choose_memories(job, r, err) ? -1 : tell(job, r, err);
+	const int rc = choose_memories(job, r, err) ? -1 : tell(job, r, err);
 	free(r->memory);
 	return rc;
 }

@@ -153,6 +153,7 @@ struct ws_endpoint_info {
 	char engine[32];          /* weight_transfer_config's backend: "nccl"; "": none */
 	bool gloo_worker;         /* its workers have the extension wsync_vllm */
 	bool sleeping;            /* its memory is released */
+	bool runs;                /* it said that it is not paused; false: or was not asked */
 	char version[64];         /* of the server */
 	char dtype[32];           /* as configured: "auto", "bfloat16" */
 	char device[16];          /* "cuda" (also with ROCm), "cpu", ... */
@@ -319,10 +320,6 @@ struct ws_waking {
 /* The same. -1 and the first failure if an endpoint did not confirm. */
 int ws_endpoint_wake_each(struct ws_http *http, struct ws_waking *items, size_t n,
                           ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err);
-/* True if the server refused or the request never left: the memory is still released. Without an
- * answer the memory counts as taken back: a server that received the request obeys it, and a
- * second request would kill it. */
-bool ws_waking_failed(const struct ws_waking *w);
 
 #ifdef __cplusplus
 }

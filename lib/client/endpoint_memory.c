@@ -179,6 +179,8 @@ int ws_endpoint_sleep(const struct ws_call *to, const struct ws_endpoint_info *i
 	int rc = open_request(&r, to, infos, true, memory, &why) ?
 	                 refuse_all(to, &why, answers, err) :
 	                 flush_first(to, patience, answers, err);
+	for (size_t i = 0; rc && i < to->n; i++)
+		answers[i].sent = false; /* the request to sleep */
 	if (!rc)
 		rc = ws_endpoint_tell(to, &r.what, answers, err);
 	close_request(&r);
@@ -198,12 +200,6 @@ static int wake_all(const struct ws_call *to, const struct ws_endpoint_info *inf
 		hint_at_sleep(&answers[i].err);
 	close_request(&r);
 	return rc;
-}
-
-bool ws_waking_failed(const struct ws_waking *w)
-{
-	return w->answer.err.code != WS_OK &&
-	       (!w->answer.sent || ws_endpoint_said_no(&w->answer.err));
 }
 
 /* Room for one request to n endpoints. */

@@ -9,6 +9,8 @@
 #include "current.h"
 #include "endpoint_seen.h"
 
+#include "wsync/tool/deeds.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -124,11 +126,8 @@ static int see(struct look *l, struct ws_err *err)
 		}
 		if (*s->version)
 			memcpy(v->info.weight_version, s->version, sizeof v->info.weight_version);
-		if (v->info.sleeping)
-			judge(v, WS_READY_PAUSED, "it sleeps, and its memory is released");
-		if (s->pause == WS_SEEN_PAUSED)
-			judge(v, WS_READY_PAUSED, "it is paused, and no push that is recorded here "
-			      "has paused it");
+		v->info.runs = s->pause == WS_SEEN_RUNS;
+		v->paused = s->pause == WS_SEEN_PAUSED;
 		if (!wanted || strcmp(v->info.weight_version, wanted) == 0)
 			continue;
 		if (*v->info.weight_version)
@@ -169,7 +168,8 @@ static int prove(struct look *l, struct ws_err *err)
 	struct ws_verify_opts o;
 	size_t n = 0;
 	for (size_t k = 0; k < l->n; k++)
-		if (!ws_ready_lacks(l->views[l->index[k]].ready)) {
+		if (!ws_ready_lacks(l->views[l->index[k]].ready) &&
+		    !l->views[l->index[k]].unreadable) {
 			l->urls[n] = l->urls[k];
 			l->index[n++] = l->index[k];
 		}
@@ -217,13 +217,18 @@ static bool is_harmless(const struct ws_fleet_view *v, const struct ws_journal_e
 }
 
 static void judge_record(struct ws_fleet_view *v, const struct ws_journal_entry *e,
-                         const struct ws_journal_endpoint *at)
+                         const struct ws_journal_endpoint *was)
 {
+	const struct ws_journal_endpoint now =
+		ws_known_now(e, was, v->info.info_path ? &v->info : NULL), *at = &now;
 	const struct ws_process *of = &e->record.process;
 	const long long pid = (long long)of->pid;
 	const char *mixture = ws_journal_mixture(at);
+	if (e->record.by_hand && !ws_journal_owes(at))
+		return;
 	if (e->record.by_hand && is_harmless(v, at)) {
 		judge(v, WS_READY_PAUSED, "%s by wsync-ctl, process %lld on %s",
+		      at->unsure                     ? "it is not known what is released" :
 		      at->paused                     ? "it is paused" :
 		      at->asleep & WS_MEMORY_WEIGHTS ? "its memory is released" :
 		                                       "its caches are released", pid, of->host);
@@ -234,10 +239,25 @@ static void judge_record(struct ws_fleet_view *v, const struct ws_journal_entry 
 	if (mixture)
 		judge(v, WS_READY_PARTIAL, "%s, since %s %lld on %s, %s", mixture,
 		      e->record.by_hand ? "wsync-ctl" : "push", pid, of->host, fate_of(e));
-	else if (at->paused || at->asleep)
+	else if (at->paused || at->asleep || at->unsure)
 		judge(v, WS_READY_HELD, "%s by push %lld on %s, %s",
-		      at->paused ? "it is paused" : "its caches are released", pid, of->host,
+		      at->unsure ? "it is not known what is released" :
+		      at->paused ? "it is paused" :
+		                   "its caches are released", pid, of->host,
 		      fate_of(e));
+}
+
+/* What the server says itself, if no record says who did it. */
+static void judge_memory(struct ws_fleet_view *v, const struct ws_journal_list *list)
+{
+	const struct ws_endpoint_info *info = v->info.info_path ? &v->info : NULL;
+	const struct ws_known k = ws_known(list, v->url, info);
+	v->unreadable = !ws_known_readable(&k, info);
+	if (v->info.sleeping)
+		judge(v, WS_READY_PAUSED, "it sleeps, and its memory is released");
+	if (v->paused)
+		judge(v, WS_READY_PAUSED, "it is paused, and no push that is recorded here has "
+		      "paused it");
 }
 
 static void warn(const struct look *l, const char *text)
@@ -265,6 +285,8 @@ static int read_records(struct look *l, bool warns, struct ws_err *err)
 				                                NULL))
 					judge_record(&l->views[v], e, &e->record.endpoints[k]);
 	}
+	for (size_t v = 0; v < l->opts->n_endpoints; v++)
+		judge_memory(&l->views[v], &list);
 	ws_journal_list_free(&list);
 	return 0;
 }

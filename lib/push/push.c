@@ -37,6 +37,7 @@ static int detect(struct ws_push *p, const struct ws_push_source *s, struct ws_e
 	if (push_connect(p, err) || push_roll_call(p, err))
 		return -1;
 	push_match_records(p);
+	push_read_memory(p);
 	if ((!p->opts.complete && push_note_asleep(p, s->asleep, err)) || push_check_awake(p, err))
 		return -1;
 	return push_twins(p, err) ||
@@ -244,8 +245,8 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 		e->caches = (struct ws_caches){ 0 };
 		e->disconnected = e->timed_out = e->slept = e->staged = false;
 		e->paused_since = e->paused_ns = 0;
-		e->asleep = e->recorded_asleep = 0;
-		e->recorded = false;
+		e->asleep = e->unsure = e->recorded_asleep = e->recorded_unsure = 0;
+		e->recorded = e->hand_paused = false;
 		e->may_finish = e->holds_parts = e->label_moved = e->label_read =
 			e->labelled = false;
 		e->end = WS_END_UNKNOWN;

@@ -184,7 +184,7 @@ void push_guard_watch(struct ws_push *p, bool on)
 /* A server with released memory would crash at the first prompt, so it stays paused. */
 static bool is_to_resume(const struct push_guard *g, const struct ws_journal_endpoint *e)
 {
-	return g->owns && e->paused && !e->asleep &&
+	return g->owns && e->paused && !e->asleep && !e->unsure &&
 	       (e->state != WS_PARTIAL || g->push->opts.on_partial == WS_PARTIAL_RESUME);
 }
 

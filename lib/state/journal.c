@@ -187,6 +187,7 @@ void ws_journal_reread(struct ws_journal *l)
 		e->open_update = is->open_update ? e->open_update : WS_UPDATE_NONE;
 		e->slept = is->slept;
 		e->asleep = is->asleep;
+		e->unsure = is->unsure;
 	}
 	ws_journal_drop(&now.record, now.priv);
 }
@@ -215,6 +216,8 @@ int ws_journal_save(struct ws_journal *l, struct ws_err *err)
 
 const char *ws_journal_mixture(const struct ws_journal_endpoint *e)
 {
+	if (e->unsure & WS_MEMORY_WEIGHTS)
+		return "it is not known whether its weights are released";
 	if (e->asleep & WS_MEMORY_WEIGHTS)
 		return "its weights are released";
 	if (e->state != WS_PARTIAL)
@@ -226,7 +229,7 @@ const char *ws_journal_mixture(const struct ws_journal_endpoint *e)
 bool ws_journal_owes(const struct ws_journal_endpoint *e)
 {
 	/* An untouched endpoint that slept before the push, and was not paused, owes nothing. */
-	return e->paused || e->grouped || e->open_update || e->state == WS_PARTIAL ||
+	return e->paused || e->grouped || e->open_update || e->unsure || e->state == WS_PARTIAL ||
 	       (e->state == WS_COMMITTED && (e->asleep || e->unlabelled));
 }
 

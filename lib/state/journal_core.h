@@ -84,7 +84,7 @@ struct ws_journal_sent {
 	bool whole;              /* no part was chosen by options */
 	/* whole, and compared with the servers' names: nothing is missing */
 	bool checked;
-	bool ok, pauses;         /* it succeeded; it pauses servers, and resumes them */
+	bool ok;                 /* it succeeded */
 	bool refused;            /* a server refused what it sent */
 };
 /* True if a push of `sent` completes endpoint e, which the push of r left unfinished. The same plan
@@ -92,18 +92,12 @@ struct ws_journal_sent {
  * not whole. */
 bool ws_journal_completes(const struct ws_journal_sent *sent, const struct ws_journal_record *r,
                           const struct ws_journal_endpoint *e);
-/* wsync-ctl has released only caches, and the push resumes nobody: they may stay released. */
-bool ws_journal_stays_asleep(const struct ws_journal_record *r, const struct ws_journal_endpoint *e,
-                             bool pauses);
-/* A push is about to wake memory of these endpoints, and its record at `own` says so: no other one
- * says any more what is released there. */
-void ws_journal_take_memory(struct ws_journal_list *list, const char *own, const char *const *urls,
-                            size_t n);
 /* Removes these endpoints from all records of the list except `own` (a path, or NULL), where a push
  * of `sent` completes them: a later push has recorded their state. The caller holds their locks, so
  * no other push is at work there. An endpoint that has not left its group stays recorded, in phase
- * destroy, and gets no further push. Other records lose only the released memory, because only one
- * record may say which memory to wake; so do all where the push was refused. */
+ * destroy, and gets no further push. A record by
+ * hand says no more of incomplete weights that the push has completed; where the push was refused,
+ * nothing is removed. */
 void ws_journal_clear(struct ws_journal_list *list, const char *own, const char *const *urls,
                       size_t n, const struct ws_journal_sent *sent);
 

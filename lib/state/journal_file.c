@@ -23,7 +23,8 @@
  *                     instance}]; instance: 16 hex digits, absent: unknown, sure: it is unique;
  *                     paused, grouped and middle (the open update, "" none): possibly; asleep: the
  *                     memory that is still released, "kv_cache,cuda_graph", "" none; null: no
- *                     memory was released when the push began; inherited: partial, because an
+ *                     memory was released when the push began; unsure (absent: none): the
+ *                     memory of a request that was not answered; inherited: partial, because an
  *                     earlier push is not completed, although this push is; unlabelled: it does
  *                     not have weight_version yet, absent: it has
  *
@@ -77,6 +78,8 @@ static void print_endpoints(struct ws_jw *w, const struct ws_journal_record *r)
 		ws_jw_str(w, "middle", ws_open_update_name(e->open_update));
 		ws_jw_str(w, "version", e->version);
 		ws_jw_str(w, "asleep", e->slept ? ws_memory_text(e->asleep) : NULL);
+		if (e->unsure)
+			ws_jw_str(w, "unsure", ws_memory_text(e->unsure));
 		ws_jw_bool(w, "inherited", e->inherited);
 		if (e->instance)
 			ws_jw_hex64(w, "instance", e->instance);
@@ -317,6 +320,8 @@ static void parse_endpoint(struct reader *in, struct ws_journal_endpoint *e)
 	e->slept = member(in, "asleep", WS_JSON_STRING, true) != NULL;
 	if (e->slept)
 		e->asleep = (unsigned)choice_of(in, "asleep", WS_MEMORY_ALL + 1, memory_name);
+	if (e->slept && ws_json_get(in->object, "unsure"))
+		e->unsure = (unsigned)choice_of(in, "unsure", WS_MEMORY_ALL + 1, memory_name);
 	if (ws_json_get(in->object, "instance"))
 		e->instance = digest_of(in, "instance");
 	e->sure = ws_json_get(in->object, "sure") && truth_of(in, "sure") && e->instance;

@@ -15,6 +15,7 @@
 #include "group.h"
 #include "lock.h"
 #include "vllm_workers.h"
+#include "wsync/tool/deeds.h"
 #include "wsync/tool/staged.h"
 
 #include <stdio.h>
@@ -125,7 +126,6 @@ static void note_restart(const struct ws_journal_endpoint *e, const struct ws_en
 	a->restarted = a->left_group = true;
 	a->paused = false;
 	a->state = WS_UNTOUCHED;
-	a->asleep = 0;
 	a->in_update = a->in_update && e->open_update == WS_UPDATE_DISK;
 }
 
@@ -151,6 +151,10 @@ static int probe(struct repair *r, struct ws_err *err)
 		memcpy(a->weight_version, r->infos[i].weight_version, sizeof a->weight_version);
 		a->state = state_of(rec, &rec->endpoints[i], a->weight_version);
 		note_restart(&rec->endpoints[i], &r->infos[i], a);
+		const struct ws_journal_endpoint now =
+			ws_known_now(r->entry, &rec->endpoints[i], &r->infos[i]);
+		a->asleep = a->restarted ? 0 : now.asleep;
+		a->unsure = a->restarted ? 0 : now.unsure;
 		a->staged = a->in_update && ws_staged_waits(rec, &rec->endpoints[i]);
 		/* Somebody else may have set another label since. */
 		a->unlabelled = rec->endpoints[i].unlabelled && a->state == WS_COMMITTED &&
@@ -193,19 +197,21 @@ static bool is_whole(const struct repair *r, size_t i)
 	const bool may = r->opts->resume_partial &&
 	                 ws_lineage_family(r->infos[i].lineage) != WS_FAMILY_VLLM;
 	return is_free(r, i) && !a->err.code && (a->state != WS_PARTIAL || may) &&
-	       !(a->asleep & WS_MEMORY_WEIGHTS);
+	       !((a->asleep | a->unsure) & WS_MEMORY_WEIGHTS);
 }
 
 static bool misses_caches(const struct repair *r, size_t i)
 {
 	const struct ws_repair_answer *a = &r->answers[i];
-	return is_whole(r, i) && a->asleep && (a->paused || a->state == WS_COMMITTED);
+	return is_whole(r, i) && a->asleep && !a->unsure &&
+	       (a->paused || a->state == WS_COMMITTED);
 }
 
 /* While some of its memory is released, a server would die of the first prompt. */
 static bool is_to_go_on(const struct repair *r, size_t i)
 {
-	return is_whole(r, i) && r->answers[i].paused && !r->answers[i].asleep;
+	return is_whole(r, i) && r->answers[i].paused && !r->answers[i].asleep &&
+	       !r->answers[i].unsure;
 }
 
 unsigned ws_journal_release_late(const struct ws_journal_record *r, ws_deadline until,
@@ -367,11 +373,11 @@ static int end_middles(struct repair *r, struct ws_err *err)
 	return finish_loaded(r, n, err);
 }
 
-/* Collects the endpoints to wake, and records them as awake before the request is sent. */
-static int note_woken(struct repair *r, struct ws_waking *items, size_t *n, struct ws_err *err)
+/* Collects the endpoints to wake, and records it before the requests are sent. */
+static int note_woken(struct repair *r, struct ws_waking *items, struct ws_deed *at, size_t *n,
+                      struct ws_err *err)
 {
 	const struct ws_journal_record *rec = &r->entry->record;
-	*n = 0;
 	for (size_t i = 0; i < rec->n_endpoints; i++) {
 		if (!misses_caches(r, i))
 			continue;
@@ -379,6 +385,9 @@ static int note_woken(struct repair *r, struct ws_waking *items, size_t *n, stru
 		r->now[*n].state = r->answers[i].state;
 		r->now[*n].paused = true; /* keeps it in the record until it answers */
 		r->now[*n].asleep = 0;
+		r->now[*n].unsure = r->answers[i].asleep;
+		at[*n] = (struct ws_deed){ .url = rec->endpoints[i].url, .info = &r->infos[i],
+			                   .what = WS_DEED_WAKE, .memory = r->answers[i].asleep };
 		items[*n] = (struct ws_waking){ .url = rec->endpoints[i].url, .info = &r->infos[i],
 			                        .memory = r->answers[i].asleep };
 		r->index[(*n)++] = i;
@@ -390,22 +399,45 @@ static int wake_caches(struct repair *r, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
 	struct ws_waking *items = calloc(r->entry->record.n_endpoints + 1, sizeof *items);
+	struct ws_deed *at = calloc(r->entry->record.n_endpoints + 1, sizeof *at);
+	struct ws_deeds *deeds = NULL;
 	size_t n = 0;
-	int rc = items ? note_woken(r, items, &n, err) : ws_oom(err);
+	int rc = items && at ? note_woken(r, items, at, &n, err) : ws_oom(err);
+	if (n && rc == 0)
+		rc = ws_deeds_begin(r->opts->state_dir, r->entry->path, at, n, &deeds, err);
 	if (n && rc == 0)
 		ws_endpoint_wake_each(r->opts->http, items, n, patience(r), r->opts->cancel, &why);
 	for (size_t k = 0; rc == 0 && k < n; k++) {
 		struct ws_repair_answer *a = &r->answers[r->index[k]];
+		const enum ws_outcome outcome = ws_deed_outcome(&items[k].answer);
 		a->err = items[k].answer.err;
-		if (!ws_waking_failed(&items[k]))
-			a->asleep = 0;
+		(void)ws_deeds_answered(deeds, k, outcome, NULL);
+		a->unsure = outcome == WS_UNANSWERED ? a->asleep : 0;
+		a->asleep = outcome == WS_REFUSED ? a->asleep : 0;
 	}
+	ws_deeds_end(deeds);
 	free(items);
+	free(at);
 	if (rc || why.code != WS_ECANCELLED)
 		return rc;
 	if (err)
 		*err = why;
 	return -1;
+}
+
+/* Other records say of these endpoints that wsync-ctl has paused them. */
+static void note_resumed(struct repair *r, size_t n)
+{
+	struct ws_deed *at = calloc(n + 1, sizeof *at);
+	struct ws_deeds *deeds = NULL;
+	for (size_t k = 0; at && k < n; k++)
+		at[k] = (struct ws_deed){ .url = r->urls[k], .info = r->known[k],
+			                  .what = WS_DEED_RESUME };
+	if (at && ws_deeds_begin(r->opts->state_dir, r->entry->path, at, n, &deeds, NULL) == 0)
+		for (size_t k = 0; k < n; k++)
+			(void)ws_deeds_answered(deeds, k, ws_deed_outcome(&r->replies[k]), NULL);
+	ws_deeds_end(deeds);
+	free(at);
 }
 
 static int resume(struct repair *r, struct ws_err *err)
@@ -422,6 +454,7 @@ static int resume(struct repair *r, struct ws_err *err)
 		a->resumed = !a->err.code;
 		a->paused = !a->resumed;
 	}
+	note_resumed(r, n);
 	return go_on(&why, err);
 }
 
@@ -466,6 +499,7 @@ static int write_down(struct repair *r, struct ws_err *err)
 		e->grouped = !a->left_group || a->may_join;
 		e->asleep = a->asleep;
 		e->unlabelled = a->unlabelled;
+		e->unsure = a->unsure;
 		if (!a->in_update)
 			e->open_update = WS_UPDATE_NONE;
 		a->settled = !ws_journal_owes(e);
@@ -475,13 +509,13 @@ static int write_down(struct repair *r, struct ws_err *err)
 
 /* ---- all together ---------------------------------------------------------------------------- */
 
-/* True if only a push can complete its weights. A wake brings back those that wsync-ctl released at
+/* True if only a push can complete its weights, or a restart heals it. A wake brings back those that wsync-ctl released at
  * a server that keeps a copy. */
 static bool is_incomplete(const struct repair *r, size_t i)
 {
 	const struct ws_repair_answer *a = &r->answers[i];
-	if (a->busy || a->state == WS_PARTIAL || !(a->asleep & WS_MEMORY_WEIGHTS))
-		return !a->busy && a->state == WS_PARTIAL;
+	if (a->busy || a->state == WS_PARTIAL || a->unsure || !(a->asleep & WS_MEMORY_WEIGHTS))
+		return !a->busy && (a->state == WS_PARTIAL || a->unsure);
 	return r->entry->record.by_hand ?
 	               !a->err.code && !ws_endpoint_keeps_weights(&r->infos[i]) :
 	               a->paused;
@@ -509,13 +543,14 @@ static int sum_up(const struct repair *r, struct ws_err *err)
 	const struct ws_err *first = NULL;
 	const char *where = NULL, *stuck = NULL;
 	size_t torn = 0;
-	bool slept = false, restart = false;
+	bool slept = false, restart = false, unsure = false;
 	for (size_t i = 0; i < rec->n_endpoints; i++) {
 		struct ws_repair_answer *a = &r->answers[i];
 		a->incomplete = is_incomplete(r, i);
 		if (a->incomplete && torn++ == 0) {
 			where = rec->endpoints[i].url;
 			slept = rec->endpoints[i].slept;
+			unsure = a->unsure != 0;
 			restart = is_out_of_step(r, i);
 		}
 		if (a->err.code && !first)
@@ -525,10 +560,16 @@ static int sum_up(const struct repair *r, struct ws_err *err)
 			stuck = rec->endpoints[i].url;
 	}
 	if (torn) {
-		const char *what = slept ? "its weights were released and are not complete" :
+		const char *what = unsure ? "a request to release or to wake its memory was not "
+		                            "answered" :
+		                   slept ? "its weights were released and are not complete" :
 		                           "has some old and some new weights";
 		ws_err_set(err, WS_EPARTIAL, torn == 1 ? "%s: %s" : "%s: %s (and %zu more)", where,
 		           what, torn - 1);
+		if (unsure) {
+			ws_err_hint(err, "restart the server, then push again");
+			return ws_err_where(err, NULL, where);
+		}
 		ws_err_hint(err, "%spush everything again: %swsync-push SOURCE -e %s%s",
 		            restart ? "restart the server, whose workers answer earlier requests; "
 		                      "then " : "",
@@ -560,6 +601,7 @@ static void take_from_record(struct repair *r)
 			.in_update = rec->endpoints[i].open_update != WS_UPDATE_NONE,
 			.asleep = rec->endpoints[i].asleep,
 			.unlabelled = rec->endpoints[i].unlabelled,
+			.unsure = rec->endpoints[i].unsure,
 		};
 }
 

@@ -47,28 +47,6 @@ bool ws_journal_is_about(const struct ws_journal_endpoint *e, const char *url,
 	       e->instance == info->instance;
 }
 
-struct ws_journal_memory ws_journal_memory(const struct ws_journal_list *list, const char *url,
-                                           const struct ws_endpoint_info *info)
-{
-	struct ws_journal_memory memory = { 0 };
-	for (size_t i = 0; i < list->n; i++) {
-		const struct ws_journal_record *r = &list->items[i].record;
-		for (size_t k = 0; !list->items[i].err.code && k < r->n_endpoints; k++) {
-			const struct ws_journal_endpoint *e = &r->endpoints[k];
-			if (!e->slept)
-				continue;
-			if (ws_journal_is_about(e, url, info)) {
-				memory.told = true; /* the last one counts */
-				memory.asleep = e->asleep;
-			} else if (ws_endpoint_same(e->url, url)) {
-				memory.restarted = true;
-			}
-		}
-	}
-	memory.restarted = memory.restarted && !memory.told;
-	return memory;
-}
-
 bool ws_staged_strange(const struct ws_journal_endpoint *e, const struct ws_endpoint_info *info)
 {
 	return e->open_update == WS_UPDATE_DISK && ws_journal_is_other(e, info);

@@ -6,7 +6,6 @@
 #include "file.h"
 #include "lock.h"
 #include "wsync/endpoint.h"
-#include "wsync/tool/history.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -171,44 +170,18 @@ int ws_journal_forget(struct ws_journal_entry *e, const char *const *urls, size_
 	return rc;
 }
 
-bool ws_journal_stays_asleep(const struct ws_journal_record *r, const struct ws_journal_endpoint *e,
-                             bool pauses)
-{
-	return r->by_hand && !pauses && !(e->asleep & WS_MEMORY_WEIGHTS);
-}
-
-static void forget_memory(struct ws_journal_entry *e, const char *const *urls, size_t n,
-                          bool pauses)
-{
-	for (size_t i = e->record.n_endpoints; i-- > 0;) { /* backwards: it may be removed */
-		struct ws_journal_endpoint now = e->record.endpoints[i];
-		if (!now.slept || !is_among(now.url, urls, n) ||
-		    ws_journal_stays_asleep(&e->record, &now, pauses))
-			continue;
-		now.slept = e->record.endpoints[i].slept = false;
-		now.asleep = e->record.endpoints[i].asleep = 0;
-		ws_journal_change(e, &now, 1, NULL);
-	}
-}
-
-void ws_journal_take_memory(struct ws_journal_list *list, const char *own, const char *const *urls,
-                            size_t n)
-{
-	for (size_t i = 0; i < list->n; i++)
-		if (!list->items[i].err.code && strcmp(list->items[i].path, own) != 0)
-			forget_memory(&list->items[i], urls, n, true);
-}
-
-/* A push that succeeded ends what was done by hand before it. */
+/* Weights that were woken by hand have values again. What else was done by hand does not end with
+ * a push (deeds.h). */
 static void end_by_hand(struct ws_journal_entry *e, const char *const *urls, size_t n,
                         const struct ws_journal_sent *sent)
 {
+	if (!sent->ok || !sent->whole)
+		return;
 	for (size_t i = e->record.n_endpoints; i-- > 0;) {
 		struct ws_journal_endpoint now = e->record.endpoints[i];
-		if (!is_among(now.url, urls, n))
+		if (now.state != WS_PARTIAL || !is_among(now.url, urls, n))
 			continue;
-		if (sent->ok && sent->whole)
-			now.state = WS_COMMITTED;
+		now.state = WS_COMMITTED;
 		ws_journal_change(e, &now, 1, NULL);
 	}
 }
@@ -220,7 +193,6 @@ void ws_journal_clear(struct ws_journal_list *list, const char *own, const char 
 		struct ws_journal_entry *e = &list->items[i];
 		if (e->err.code || (e->path && own && strcmp(e->path, own) == 0))
 			continue;
-		forget_memory(e, urls, n, sent->pauses);
 		if (!sent->refused && e->record.by_hand)
 			end_by_hand(e, urls, n, sent);
 		else if (!sent->refused)
@@ -230,120 +202,4 @@ void ws_journal_clear(struct ws_journal_list *list, const char *own, const char 
 		ws_journal_drop(&e->record, e->priv);
 		memmove(e, e + 1, (--list->n - i) * sizeof *e);
 	}
-}
-
-/* ---- what was done outside of a push ---- */
-
-/* False: this record says nothing about it. */
-static bool change(struct ws_journal_endpoint *now, const struct ws_deed *d, bool by_hand)
-{
-	switch (d->what) {
-	case WS_DEED_PAUSED:
-		now->paused = now->paused || by_hand;
-		return now->paused;
-	case WS_DEED_RESUMED:
-		if (!now->paused && !by_hand)
-			return false;
-		now->paused = false;
-		/* Weights without values were accepted with --force. */
-		now->state = by_hand ? WS_COMMITTED : now->state;
-		return true;
-	case WS_DEED_SLEPT:
-		now->asleep |= d->memory;
-		break;
-	case WS_DEED_WOKEN:
-		if (!now->slept)
-			return false;
-		if (now->asleep & d->memory & WS_MEMORY_WEIGHTS && !d->kept) {
-			now->state = WS_PARTIAL; /* woken weights are garbage */
-			now->inherited = false;
-		}
-		now->asleep &= ~d->memory;
-		now->paused = now->paused && !(d->resumes && by_hand && !now->asleep);
-		break;
-	}
-	now->slept = true;
-	return true;
-}
-
-/* Returns whether a record says it. */
-static bool note_in(struct ws_journal_entry *e, const char *url,
-                    const struct ws_endpoint_info *info, const struct ws_deed *d)
-{
-	bool said = false;
-	const bool busy = e->fate == WS_PROCESS_ALIVE && !e->record.ended;
-	for (size_t i = e->record.n_endpoints; i-- > 0;) { /* backwards: it may be removed */
-		struct ws_journal_endpoint now = e->record.endpoints[i];
-		const bool named = ws_endpoint_same(now.url, url);
-		if (named && e->record.by_hand && ws_journal_is_other(&now, info)) {
-			now = (struct ws_journal_endpoint){ .url = now.url };
-			ws_journal_update(e->path, &now, 1, NULL); /* it was restarted since */
-			continue;
-		}
-		/* A push may be at work under another name, whose lock we do not have. */
-		if (!ws_journal_is_about(&now, url, info) || (busy && !named) ||
-		    !change(&now, d, e->record.by_hand))
-			continue;
-		ws_journal_update(e->path, &now, 1, NULL);
-		said = true;
-	}
-	return said;
-}
-
-static int record_by_hand(const char *state_dir, const char *url,
-                          const struct ws_endpoint_info *info, const struct ws_deed *d,
-                          struct ws_err *err)
-{
-	struct ws_journal *made = NULL;
-	if (ws_journal_open(state_dir, &url, 1, &made, err))
-		return -1;
-	struct ws_journal_record *r = ws_journal_record(made);
-	struct ws_journal_endpoint *e = &r->endpoints[0];
-	r->by_hand = true;
-	e->state = WS_COMMITTED;
-	e->phase = WS_PHASE_PAUSE;
-	e->paused = d->what == WS_DEED_PAUSED;
-	e->slept = d->what == WS_DEED_SLEPT;
-	e->asleep = e->slept ? d->memory : 0;
-	e->instance = info ? info->instance : 0;
-	e->sure = info && info->instance && info->identity.strength == WS_IDENTITY_SURE;
-	const int rc = ws_journal_save(made, err);
-	if (rc)
-		ws_journal_abandon(made);
-	else
-		ws_journal_close(made, NULL);
-	return rc;
-}
-
-int ws_journal_note_deed(const char *state_dir, const char *url,
-                         const struct ws_endpoint_info *info, const struct ws_deed *deed,
-                         struct ws_err *err)
-{
-	struct ws_journal_list list = { 0 };
-	struct ws_locks *locks = NULL;
-	struct ws_err busy = WS_ERR_INIT;
-	char *dir = ws_journal_locks(state_dir);
-	bool said = false;
-	int rc = dir ? 0 : ws_oom(err);
-	if (dir && ws_locks_take(dir, &url, 1, 0, NULL, &locks, &busy)) {
-		free(dir);
-		if (busy.code == WS_EREFUSED) /* a push is at work there, and has its own record */
-			return 0;
-		if (err)
-			*err = busy;
-		return -1;
-	}
-	if (rc == 0)
-		rc = ws_journal_list(state_dir, &list, err);
-	for (size_t i = 0; i < list.n; i++)
-		if (!list.items[i].err.code)
-			said |= note_in(&list.items[i], url, info, deed);
-	if (rc == 0 && !said && (deed->what == WS_DEED_PAUSED || deed->what == WS_DEED_SLEPT))
-		rc = record_by_hand(state_dir, url, info, deed, err);
-	if (deed->what == WS_DEED_SLEPT && deed->memory & WS_MEMORY_WEIGHTS && !deed->kept)
-		ws_history_spoil(state_dir, url, info, "wsync-ctl has released its weights since");
-	ws_locks_drop(locks);
-	ws_journal_list_free(&list);
-	free(dir);
-	return rc;
 }

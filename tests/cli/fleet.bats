@@ -557,6 +557,9 @@ canaries() {
 	expect_status 0
 	try wsync-ctl ready -e "$url"
 	expect_status 1
+	err_has "its memory is released by wsync-ctl"
+	rm state/wsync/pushes/*.json
+	try wsync-ctl ready -e "$url"
 	err_has "it sleeps"
 }
 

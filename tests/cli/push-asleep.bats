@@ -204,14 +204,98 @@ or others changed its memory: wsync-ctl repair --forget --endpoint $url"
 	expect_two "$url"
 }
 
-@test "what is written down before a wake says that it was woken" {
+@test "what is written down before a wake says that it may have been obeyed" {
 	asleep one weights,kv_cache --fault hang:resume_memory_occupation:1
 	killed /resume_memory_occupation 1 --asleep weights,kv_cache
 	try wsync-ctl repair --json
 	expect_status 9
-	expect_json '[(l["state"], l["paused"], l["asleep"]) for l in lines
+	expect_json '[(l["state"], l["paused"], l["asleep"], l["unsure"]) for l in lines
 		if l["type"] == "endpoint"]' \
-		"[('partial', True, 'kv_cache')]"
+		"[('committed', False, 'kv_cache', 'weights'), ('partial', True, 'kv_cache', 'weights')]"
+	err_has "hint: restart the server"
+	try wsync-push two.safetensors -e "$url" --asleep recorded
+	expect_status 5
+	err_has "to wake its weights was not answered, and may have been obeyed"
+	try wsync-push two.safetensors -e "$url" --asleep weights,kv_cache --include a
+	expect_status 2
+	is_asked "$url" /resume_memory_occupation 1
+}
+
+# What is not answered is obeyed all the same, perhaps later.
+@test "sleep, wake and pause are recorded before their request" {
+	for how in kill timeout; do
+		for what in sleep:release_memory_occupation:1 wake:resume_memory_occupation:1 \
+			pause:pause_generation:2; do
+			IFS=: read -r command route nth <<<"$what"
+			endpoint one --lineage sglang-2026 --memory-saver drop \
+				--fault "hang:$route:$nth"
+			try wsync-push one.safetensors -e "$url" --weight-version 7
+			[ $command != wake ] || try wsync-ctl sleep -e "$url"
+			if [ $how = kill ]; then
+				start ctl wsync-ctl $command -e "$url"
+				eventually is_asked "$url" "/$route" "$nth"
+				kill -KILL "$pid"
+				wait "$pid" || true
+			else
+				try wsync-ctl $command -e "$url" --timeout 500ms
+				expect_status 10
+			fi
+			try wsync-ctl ready -e "$url"
+			expect_status 1
+			[ $command = pause ] && continue
+			try wsync-push two.safetensors -e "$url" --asleep recorded
+			expect_status 5
+			err_has "hint: restart the server"
+			try wsync-ctl wake -e "$url"
+			expect_status 5
+			err_has "was not answered, and to ask again may end the server"
+			try wsync-ctl repair -e "$url"
+			expect_status 9
+			err_has "hint: restart the server"
+			try wsync-ctl resume -e "$url"
+			expect_status 5
+		done
+	done
+}
+
+@test "a push that is refused before it wakes anything leaves the records of wsync-ctl" {
+	for paused in no yes; do
+		asleep one weights,kv_cache --fault refuse:init_weights_update_group:2
+		[ $paused = no ] || try wsync-ctl pause -e "$url"
+		try wsync-push two.safetensors -e "$url" --asleep recorded
+		expect_status 5
+		expect_journal "$url" 's["released"]' "['weights', 'kv_cache']"
+		try wsync-ctl ready -e "$url"
+		expect_status 1
+		try wsync-push two.safetensors -e "$url" --asleep recorded
+		expect_status 0
+		expect_two "$url"
+	done
+}
+
+@test "a repair that wakes or resumes ends what wsync-ctl has recorded" {
+	asleep one kv_cache --fault hang:update_weight_version:2
+	try wsync-ctl pause -e "$url"
+	killed /update_weight_version 2 --asleep kv_cache
+	try wsync-ctl repair
+	expect_status 0
+	try wsync-ctl ready -e "$url"
+	expect_status 0
+	expect_two "$url"
+}
+
+@test "caches whose wake is not answered keep the server paused until it is restarted" {
+	asleep one weights,kv_cache --fault hang:resume_memory_occupation:2
+	try wsync-push two.safetensors -e "$url" --asleep recorded --bucket-timeout 1s
+	expect_status 10
+	err_has "left paused"
+	err_has "hint: whether its kv_cache came back is not known: restart the server"
+	expect_state "$url" "['kv_cache']" True
+	try wsync-ctl repair
+	expect_status 9
+	try wsync-push two.safetensors -e "$url" --asleep recorded
+	expect_status 5
+	expect_state "$url" "['kv_cache']" True
 }
 
 @test "an endpoint whose weights are still released stays paused, and repair says so" {

@@ -3,6 +3,7 @@
 #include "file.h"
 #include "journal_core.h"
 #include "process_id.h"
+#include "wsync/tool/deeds.h"
 #include "wsync/tool/staged.h"
 
 #include "scratch.h"
@@ -52,7 +53,7 @@ static struct ws_journal *begin(void)
 		                                        UINT64_C(0xfedcba9876543210),
 		                                        true,
 		                                        WS_MEMORY_KV_CACHE | WS_MEMORY_CUDA_GRAPH,
-		                                        false, false, false };
+		                                        0, false, false, false };
 	r->endpoints[1].paused = true;
 	return l;
 }
@@ -210,7 +211,7 @@ SCRATCH_TEST(a_record_in_memory_goes_the_same_way)
 	ws_journal_clear(&left, NULL, URLS, 3, &PART);
 	assert_int_equal(left.items[0].record.n_endpoints, 2);
 	assert_false(left.items[0].record.endpoints[0].grouped);
-	assert_false(left.items[0].record.endpoints[0].slept);
+	assert_true(left.items[0].record.endpoints[0].slept); /* until a wake is answered */
 	ws_journal_clear(&left, NULL, URLS, 3, &ALL);
 	assert_int_equal(left.n, 0);
 	ws_journal_list_free(&left);
@@ -225,7 +226,7 @@ SCRATCH_TEST(settling_leaves_groups_to_be_left)
 	settle("", URLS, 3, &PART);
 	assert_int_equal(only(&list)->record.n_endpoints, 2);
 	assert_int_equal(list.items[0].record.endpoints[0].state, WS_PARTIAL);
-	assert_false(list.items[0].record.endpoints[0].slept); /* the other push sees to that */
+	assert_true(list.items[0].record.endpoints[0].slept); /* until a wake is answered */
 	char *path = strdup(list.items[0].path);
 	ws_journal_list_free(&list);
 	settle(path, URLS, 3, &ALL); /* its own */
@@ -292,23 +293,27 @@ static unsigned asleep_now(void)
 
 static void note_memory(const char *url, unsigned memory, bool released)
 {
-	const struct ws_deed deed = { .what = released ? WS_DEED_SLEPT : WS_DEED_WOKEN,
-		                      .memory = memory };
-	ws_journal_note_deed("state", url, NULL, &deed, NULL);
+	const struct ws_deed deed = { .url = url, .memory = memory,
+		                      .what = released ? WS_DEED_SLEEP : WS_DEED_WAKE };
+	struct ws_deeds *deeds = NULL;
+	assert_int_equal(ws_deeds_begin("state", NULL, &deed, 1, &deeds, NULL), 0);
+	assert_int_equal(ws_deeds_answered(deeds, 0, WS_DONE, NULL), 0);
+	ws_deeds_end(deeds);
 }
 
 SCRATCH_TEST(memory_that_others_release_or_take_back_is_noted)
 {
 	struct ws_journal *l = begin();
 	/* no record: nothing to correct */
-	note_memory(URLS[0], WS_MEMORY_ALL, false);
+	note_memory(URLS[0], WS_MEMORY_KV_CACHE, false);
+	assert_int_equal(count_files(), 0);
 	assert_int_equal(ws_journal_save(l, NULL), 0);
 	note_memory(URLS[0], WS_MEMORY_KV_CACHE, false);
 	assert_int_equal(asleep_now(), WS_MEMORY_CUDA_GRAPH);
 	note_memory(URLS[0], WS_MEMORY_WEIGHTS, true);
 	assert_int_equal(asleep_now(), WS_MEMORY_CUDA_GRAPH | WS_MEMORY_WEIGHTS);
 	/* another endpoint */
-	note_memory("http://gpu9:1", WS_MEMORY_ALL, false);
+	note_memory("http://gpu9:1", WS_MEMORY_CUDA_GRAPH, false);
 	assert_int_equal(asleep_now(), WS_MEMORY_CUDA_GRAPH | WS_MEMORY_WEIGHTS);
 	ws_journal_reread(l);
 	assert_int_equal(ws_journal_record(l)->endpoints[0].asleep,
@@ -329,7 +334,7 @@ SCRATCH_TEST(another_loopback_address_is_another_endpoint)
 	e->grouped = false;
 	e->open_update = WS_UPDATE_NONE;
 	assert_int_equal(ws_journal_save(l, NULL), 0);
-	note_memory(*other, WS_MEMORY_WEIGHTS, false);
+	note_memory(*other, WS_MEMORY_CUDA_GRAPH, false);
 	assert_int_equal(asleep_now(), WS_MEMORY_KV_CACHE | WS_MEMORY_CUDA_GRAPH);
 	note_memory(*address, WS_MEMORY_WEIGHTS, true);
 	assert_int_equal(asleep_now(), WS_MEMORY_ALL);
@@ -356,110 +361,6 @@ SCRATCH_TEST(woken_weights_are_none_until_a_push_brings_them)
 	ws_journal_list_free(&list);
 	assert_int_equal(asleep_now(), 0);
 	ws_journal_abandon(l);
-}
-
-/* A pause and a release make a record, and one only. */
-SCRATCH_TEST(what_is_done_by_hand_is_recorded)
-{
-	static const char url[] = "http://gpu1:1";
-	const struct ws_endpoint_info info = { .instance = 7, .info_path = "/server_info",
-		                               .identity = { .strength = WS_IDENTITY_SURE } };
-	struct ws_deed deed = { .what = WS_DEED_PAUSED };
-	struct ws_journal_list list;
-	ws_journal_note_deed("state", url, &info, &deed, NULL);
-	ws_journal_note_deed("state", "http://other-name:1", &info, &deed, NULL);
-	assert_int_equal(count_files(), 1);
-	deed = (struct ws_deed){ .what = WS_DEED_SLEPT, .memory = WS_MEMORY_WEIGHTS };
-	ws_journal_note_deed("state", url, &info, &deed, NULL);
-	const struct ws_journal_record *r = &only(&list)->record;
-	assert_true(r->by_hand && r->ended && r->endpoints[0].paused);
-	assert_true(r->endpoints[0].instance == 7 && r->endpoints[0].sure);
-	assert_int_equal(r->endpoints[0].asleep, WS_MEMORY_WEIGHTS);
-	assert_int_equal(r->endpoints[0].state, WS_COMMITTED);
-	ws_journal_list_free(&list);
-	deed = (struct ws_deed){ .what = WS_DEED_WOKEN, .memory = WS_MEMORY_ALL, .kept = true };
-	ws_journal_note_deed("state", url, &info, &deed, NULL);
-	deed.what = WS_DEED_RESUMED;
-	ws_journal_note_deed("state", url, &info, &deed, NULL);
-	assert_int_equal(count_files(), 0);
-}
-
-/* The same is recorded of memory, whatever record there is. A vLLM runs again with its last
- * wake. */
-SCRATCH_TEST(a_release_is_recorded_alike_with_and_without_a_pause)
-{
-	static const char url[] = "http://gpu1:1";
-	const struct ws_endpoint_info info = { .instance = 7, .info_path = "/server_info" };
-	const struct ws_deed paused = { .what = WS_DEED_PAUSED },
-			     slept = { .what = WS_DEED_SLEPT,
-		                       .memory = WS_MEMORY_WEIGHTS | WS_MEMORY_KV_CACHE };
-	struct ws_deed woken = { .what = WS_DEED_WOKEN, .memory = WS_MEMORY_WEIGHTS,
-		                 .kept = true, .resumes = true };
-	struct ws_journal_list list;
-	for (int pauses = 0; pauses < 2; pauses++) {
-		if (pauses)
-			ws_journal_note_deed("state", url, &info, &paused, NULL);
-		ws_journal_note_deed("state", url, &info, &slept, NULL);
-		const struct ws_journal_endpoint *e = &only(&list)->record.endpoints[0];
-		assert_int_equal(e->asleep, slept.memory);
-		assert_int_equal(e->paused, pauses);
-		ws_journal_list_free(&list);
-		woken.memory = WS_MEMORY_WEIGHTS;
-		ws_journal_note_deed("state", url, &info, &woken, NULL);
-		assert_int_equal(only(&list)->record.endpoints[0].paused, pauses);
-		ws_journal_list_free(&list);
-		woken.memory = WS_MEMORY_KV_CACHE;
-		ws_journal_note_deed("state", url, &info, &woken, NULL);
-		assert_int_equal(count_files(), 0);
-	}
-}
-
-SCRATCH_TEST(records_of_another_start_say_nothing_about_memory)
-{
-	static const char url[] = "http://gpu1:1";
-	const struct ws_endpoint_info now = { .instance = 7, .info_path = "/server_info" },
-				      later = { .instance = 8, .info_path = "/server_info" };
-	const struct ws_deed paused = { .what = WS_DEED_PAUSED },
-			     slept = { .what = WS_DEED_SLEPT, .memory = WS_MEMORY_KV_CACHE };
-	struct ws_journal_list list;
-	ws_journal_note_deed("state", url, &now, &paused, NULL);
-	assert_int_equal(ws_journal_list("state", &list, NULL), 0);
-	assert_false(ws_journal_memory(&list, url, &now).told); /* it says nothing about memory */
-	ws_journal_list_free(&list);
-	ws_journal_note_deed("state", url, &now, &slept, NULL);
-	assert_int_equal(ws_journal_list("state", &list, NULL), 0);
-	struct ws_journal_memory m = ws_journal_memory(&list, url, &now);
-	assert_true(m.told && !m.restarted && m.asleep == WS_MEMORY_KV_CACHE);
-	m = ws_journal_memory(&list, url, NULL);
-	assert_true(m.told && m.asleep == WS_MEMORY_KV_CACHE);
-	m = ws_journal_memory(&list, url, &later);
-	assert_true(!m.told && m.restarted && !m.asleep);
-	m = ws_journal_memory(&list, "http://gpu2:1", &now);
-	assert_true(!m.told && !m.restarted);
-	ws_journal_list_free(&list);
-}
-
-/* Weights that came back without values are no weights until a whole push, or --force. */
-SCRATCH_TEST(weights_that_were_woken_by_hand_wait_for_a_whole_push)
-{
-	static const char *const url[] = { "http://gpu1:1" };
-	const struct ws_deed slept = { .what = WS_DEED_SLEPT, .memory = WS_MEMORY_ALL },
-			     woken = { .what = WS_DEED_WOKEN, .memory = WS_MEMORY_ALL };
-	struct ws_journal_sent sent = { .digest = 1, .ok = true, .pauses = true };
-	struct ws_journal_list list;
-	ws_journal_note_deed("state", url[0], NULL, &slept, NULL);
-	ws_journal_note_deed("state", url[0], NULL, &woken, NULL);
-	assert_int_equal(only(&list)->record.endpoints[0].state, WS_PARTIAL);
-	ws_journal_list_free(&list);
-	settle("", url, 1, &sent); /* a part */
-	assert_int_equal(count_files(), 1);
-	sent.whole = true;
-	sent.ok = false;
-	settle("", url, 1, &sent);
-	assert_int_equal(count_files(), 1);
-	sent.ok = true;
-	settle("", url, 1, &sent);
-	assert_int_equal(count_files(), 0);
 }
 
 SCRATCH_TEST(only_caches_that_a_push_left_released_are_owed)

@@ -66,6 +66,8 @@ struct ws_fleet_view {
 	/* A record of this user says so, whatever `ready` is: it has some old and some new weights,
 	 * or released ones; a push that is over has left it paused. */
 	bool mixed, held;
+	bool paused;              /* it says so */
+	bool unreadable;          /* its weights are released, or may be */
 };
 
 struct ws_fleet_look_opts {

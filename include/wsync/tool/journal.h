@@ -66,8 +66,10 @@ struct ws_journal_endpoint {
 	const char *version;      /* weight version before, "" unknown */
 	uint64_t instance;        /* ws_endpoint_info.instance; 0 unknown */
 	bool slept;               /* it had released memory, which the push must wake */
-	unsigned asleep; /* enum ws_memory: still released memory. A server may die of being woken
-	                  * twice, so it is cleared before the request that wakes leaves */
+	unsigned asleep;          /* enum ws_memory: still released memory */
+	/* enum ws_memory: a request to release or to wake it has been sent, or is about to be, and
+	 * its answer is not known (deeds.h) */
+	unsigned unsure;
 	/* it has all of this push, but is partial: an earlier push is incomplete */
 	bool inherited;
 	bool sure;                /* instance is unique (WS_IDENTITY_SURE) */
@@ -151,6 +153,7 @@ struct ws_repair_answer {
 	bool resumed;
 	bool paused;              /* it stays paused, as far as can be known */
 	unsigned asleep;          /* enum ws_memory: still released, so it stays paused */
+	unsigned unsure;          /* the same, if a request to wake it was not obeyed */
 	bool left_group;          /* it is no longer in the group */
 	bool may_join;            /* it may still process the request to join; it stays recorded */
 	bool in_update;           /* it did not answer the request to end its open update */
@@ -192,31 +195,8 @@ bool ws_journal_is_about(const struct ws_journal_endpoint *e, const char *url,
  * NULL: nothing. */
 const char *ws_journal_mixture(const struct ws_journal_endpoint *e);
 
-/* What records say of the memory of the server at this URL. */
-struct ws_journal_memory {
-	bool told;                /* a record of this start of the server says it */
-	bool restarted;           /* only a record of an earlier start does */
-	unsigned asleep;          /* enum ws_memory: still released */
-};
-struct ws_journal_memory ws_journal_memory(const struct ws_journal_list *list, const char *url,
-                                           const struct ws_endpoint_info *info);
-
 /* Is there anything to repair at this endpoint? */
 bool ws_journal_owes(const struct ws_journal_endpoint *e);
-
-/* What was done to an endpoint outside of a push. */
-struct ws_deed {
-	enum { WS_DEED_PAUSED, WS_DEED_RESUMED, WS_DEED_SLEPT, WS_DEED_WOKEN } what;
-	unsigned memory;          /* enum ws_memory, of SLEPT and WOKEN */
-	/* WOKEN: the server has kept a copy of its weights; a pause ends with the last wake */
-	bool kept, resumes;
-};
-/* To be called after the deed. Corrects the records of this server; if it was paused or put to
- * sleep and no record says so, makes one by hand. Does nothing while a push is using the endpoint.
- * info NULL: not detected. -1: nothing could be recorded. */
-int ws_journal_note_deed(const char *state_dir, const char *url,
-                         const struct ws_endpoint_info *info, const struct ws_deed *deed,
-                         struct ws_err *err);
 
 #ifdef __cplusplus
 }

@@ -135,22 +135,12 @@ static void inherit_endpoint(struct ws_push *p, const struct ws_journal_entry *e
 		r->began > p->recovery.stale_began ? r->began : p->recovery.stale_began;
 	/* in our own record, our last run has resumed it */
 	e->found_paused = e->found_paused || (!own && !r->by_hand && left_paused(entry, was));
-	const bool pauses = p->opts.pause != WS_PAUSE_NONE;
-	const bool sleeps = r->by_hand ? was->asleep != 0 : was->slept;
-	if (was->slept) {
-		e->recorded = true;
-		e->recorded_asleep = was->asleep;
-	}
-	if (sleeps && !ws_journal_stays_asleep(r, was, pauses)) {
-		e->slept = true;
-		e->asleep = was->asleep;
-	}
 	e->may_finish |= was->open_update == WS_UPDATE_TRANSFER &&
 	                 (entry->fate == WS_PROCESS_DEAD || is_ours(r));
 	/* Our own record: the file could not be updated after everything had been sent. A record
 	 * by hand: pushes that resume nobody may send the weights in parts. */
 	if (was->state != WS_PARTIAL || e->weights.state == WS_PARTIAL || own ||
-	    (r->by_hand && !pauses))
+	    (r->by_hand && p->opts.pause == WS_PAUSE_NONE))
 		return;
 	push_target_event(&e->weights, PUSH_FOUND_PARTIAL);
 	describe_partial(e->left, sizeof e->left, r, was->slept);
@@ -188,12 +178,6 @@ static size_t find_by_instance(const struct ws_push *p, const struct ws_journal_
 	return i;
 }
 
-static void forget_memory(struct push_endpoint *e)
-{
-	e->slept = e->recorded = false;
-	e->asleep = e->recorded_asleep = 0;
-}
-
 /* The server was restarted: it has whole weights of its own, and owes nothing. */
 static void forget_start(struct ws_push *p, struct ws_journal_entry *entry,
                          const struct ws_journal_endpoint *was, size_t i)
@@ -205,7 +189,6 @@ static void forget_start(struct ws_push *p, struct ws_journal_entry *entry,
 		          (long long)entry->record.process.pid);
 	push_target_event(&e->weights, PUSH_RUN_BEGINS);
 	e->found_paused = e->may_finish = false;
-	forget_memory(e);
 	e->left[0] = '\0';
 	ws_journal_change(entry, &gone, 1, NULL);
 }
@@ -223,8 +206,6 @@ static bool forget_starts(struct ws_push *p, struct ws_journal_entry *entry)
 		forgot = true;
 		if (was.open_update != WS_UPDATE_DISK && !push_own_entry(p, entry))
 			forget_start(p, entry, &was, i);
-		else
-			forget_memory(&p->to.endpoints[i]);
 	}
 	return forgot;
 }

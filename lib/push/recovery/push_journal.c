@@ -182,6 +182,7 @@ void push_describe(const struct ws_push *p, size_t i, struct ws_journal_endpoint
 	                  !p->run.labelled && push_can(p, i)->set_version;
 	out->slept = push_is_asleep(e);
 	out->asleep = out->slept ? e->asleep : 0;
+	out->unsure = out->slept ? e->unsure : 0;
 }
 
 static void describe_all(struct ws_push *p)
@@ -343,28 +344,6 @@ static void clear_all(struct ws_push *p, struct ws_journal_list *list,
 	free(urls);
 }
 
-/* A pause by hand ends where this push has paused and resumed the server, whatever became of it. */
-static void note_resumed(struct ws_push *p, struct ws_journal_list *list)
-{
-	for (size_t j = 0; j < list->n; j++) {
-		struct ws_journal_entry *entry = &list->items[j];
-		const bool by_hand = !entry->err.code && entry->record.by_hand;
-		for (size_t k = by_hand ? entry->record.n_endpoints : 0; k-- > 0;) {
-			struct ws_journal_endpoint now = entry->record.endpoints[k];
-			size_t i = 0;
-			while (i < p->opts.n_endpoints &&
-			       !ws_journal_is_about(&now, p->to.endpoints[i].url,
-			                            p->to.probed ? &p->to.infos[i] : NULL))
-				i++;
-			if (i == p->opts.n_endpoints || !now.paused ||
-			    !p->to.endpoints[i].paused_now || p->to.endpoints[i].paused)
-				continue;
-			now.paused = entry->record.endpoints[k].paused = false;
-			ws_journal_change(entry, &now, 1, NULL);
-		}
-	}
-}
-
 /* Our record has all facts of the earlier records about endpoints that this plan completes. After a
  * failure it must also be as hard to complete: a smaller plan is completed by a smaller push. */
 static void settle_earlier(struct ws_push *p, bool ok)
@@ -374,7 +353,7 @@ static void settle_earlier(struct ws_push *p, bool ok)
 	push_describe_sent(p, &sent);
 	sent.checked = sent.checked && ok;
 	sent.ok = ok;
-	sent.pauses = p->opts.pause != WS_PAUSE_NONE;
+	push_note_resumed(p);
 	if (p->opts.state_dir && (ok || ws_journal_path(p->recovery.journal)))
 		(void)ws_journal_list(p->opts.state_dir, &list, NULL);
 	for (size_t i = 0; i < list.n; i++)
@@ -384,7 +363,6 @@ static void settle_earlier(struct ws_push *p, bool ok)
 		forget_updates(p, &p->recovery.left.items[i]);
 	/* What a server refused does not replace what can be repeated. */
 	sent.refused = !ok && ws_journal_record(p->recovery.journal)->refused;
-	note_resumed(p, &list);
 	if (list.n)
 		clear_all(p, &list, &sent);
 	sent.refused = false;

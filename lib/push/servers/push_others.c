@@ -80,7 +80,7 @@ int push_others_connect(struct ws_push *p, struct ws_err *err)
 		struct push_endpoint *e = &p->to.endpoints[i];
 		e->found_stopped =
 			seen[i].pause == WS_SEEN_PAUSED && !e->found_paused && !e->paused;
-		if (e->found_stopped)
+		if (e->found_stopped && !e->hand_paused)
 			push_warn(p, e->url,
 			          "it is paused, but no push that is recorded here has paused it: "
 			          "somebody else may be at work there");

@@ -236,7 +236,7 @@ static bool holds_mixture(const struct push_endpoint *e)
 static bool stays_paused(const struct ws_push *p, const struct push_endpoint *e)
 {
 	return e->paused &&
-	       (e->asleep || (holds_mixture(e) && p->opts.on_partial == WS_PARTIAL_PAUSE));
+	       (push_lacks_memory(e) || (holds_mixture(e) && p->opts.on_partial == WS_PARTIAL_PAUSE));
 }
 
 /* Starts a call to the paused endpoints that are to be resumed. silent: those that did not answer
@@ -335,7 +335,10 @@ static void say_left(struct ws_push *p, const struct push_endpoint *e)
 	                  e->weights.random              ? "it may hold random weights" :
 	                  e->slept ? "its weights were released and are not complete" :
 	                             "it has some old and some new weights";
-	if (e->paused && e->asleep)
+	if (e->paused && e->unsure)
+		push_warn(p, e->url, "left paused: %s%sit is not known whether this is released: "
+		          "%s", why, *why ? "; " : "", ws_memory_text(e->unsure));
+	else if (e->paused && e->asleep)
 		push_warn(p, e->url, "left paused: %s%sstill released: %s", why, *why ? "; " : "",
 		          ws_memory_text(e->asleep));
 	else if (holds_mixture(e) && p->opts.on_partial == WS_PARTIAL_PAUSE)
@@ -357,7 +360,8 @@ int push_resume(struct ws_push *p, struct ws_err *err)
 		return 0;
 	bool stays = false;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		stays = stays || (p->to.endpoints[i].paused && !p->to.endpoints[i].asleep);
+		stays = stays || (p->to.endpoints[i].paused &&
+		                  !push_lacks_memory(&p->to.endpoints[i]));
 	ws_err_wrap(&why, stays ? "an endpoint stays paused" :
 	                          "an endpoint went away before it was resumed");
 	if (stays)

@@ -62,8 +62,10 @@ struct push_endpoint {
 	enum push_scope scope;
 	bool slept;        /* a run found memory released, and not all is back yet */
 	unsigned asleep;   /* enum ws_memory: still released */
-	bool recorded;     /* a record says which memory is released: */
-	unsigned recorded_asleep;
+	unsigned unsure;   /* the same: a request to wake it was not answered */
+	bool recorded;     /* a record says which memory is released, or unsure: */
+	unsigned recorded_asleep, recorded_unsure;
+	bool hand_paused;  /* wsync-ctl has paused it, as far as is recorded */
 	char message[256]; /* its last message for the report */
 	char left[128];    /* how an earlier push left it; "": whole, as far as is recorded */
 };
@@ -224,8 +226,13 @@ int push_check_ranks_files(const struct ws_push *p, struct ws_err *err); /* for 
 
 /* Memory of the endpoint is still released, or its weights are not back. */
 bool push_is_asleep(const struct push_endpoint *e);
-/* said: ws_push_source.asleep. -1: it contradicts the records of an endpoint. Call it once the
- * servers are known, because a record of an earlier start says nothing. */
+/* Is some of its memory released, or may it be? Then a prompt would end it. */
+bool push_lacks_memory(const struct push_endpoint *e);
+/* Their resumes were answered: pauses by wsync-ctl are over. */
+void push_note_resumed(struct ws_push *p);
+/* Takes what records say of the memory of the servers, once they are known. */
+void push_read_memory(struct ws_push *p);
+/* said: ws_push_source.asleep. -1: it contradicts the records of an endpoint. */
 int push_note_asleep(struct ws_push *p, unsigned said, struct ws_err *err);
 /* -1: a server says that it sleeps, and this push does not wake it. */
 int push_check_awake(const struct ws_push *p, struct ws_err *err);

@@ -2,13 +2,14 @@
 /* push_wake.c - endpoints that have released memory. Their weights are woken after the pause,
  * before anything is sent. The rest is woken when the weights are complete again.
  *
- * No server reports its released memory, and SGLang's scheduler crashes when it is asked to wake
- * memory that is awake. So the caller lists the memory, and from then on this file and the journal
- * keep each endpoint's state. Woken weights are garbage until a push succeeds: the endpoint is
+ * No SGLang reports its released memory, and its scheduler crashes when it is asked to wake memory
+ * that is awake. So the caller lists the memory, and from then on records keep each endpoint's
+ * state (deeds.h). Woken weights are garbage until a push succeeds: the endpoint is
  * partial. An endpoint that still lacks memory stays paused: the first prompt would crash it. */
 #include "push_state.h"
 
 #include "journal_core.h"
+#include "wsync/tool/deeds.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,9 +18,14 @@
 /* For waking caches after a failure. */
 static const int64_t CACHES_NS = 10 * WS_NS_PER_S;
 
+bool push_lacks_memory(const struct push_endpoint *e)
+{
+	return e->asleep || e->unsure;
+}
+
 bool push_is_asleep(const struct push_endpoint *e)
 {
-	return e->slept && (e->asleep || e->weights.state == WS_PARTIAL);
+	return e->slept && (push_lacks_memory(e) || e->weights.state == WS_PARTIAL);
 }
 
 /* The user repeated the command, or did not know of the earlier push. */
@@ -37,6 +43,18 @@ static int contradict(const struct push_endpoint *e, unsigned said, struct ws_er
 	return ws_err_where(err, NULL, e->url);
 }
 
+/* Only a list can say what is true, and only a restart is sure. */
+static int refuse_unsure(const struct push_endpoint *e, struct ws_err *err)
+{
+	ws_err_set(err, WS_EREFUSED,
+	           "%s: a request to release or to wake its %s was not answered, and may have been "
+	           "obeyed", e->url, ws_memory_text(e->recorded_unsure));
+	ws_err_hint(err, "restart the server; or, if you know what is released, list it: {asleep} "
+	                 "%s, or if all is awake: wsync-ctl repair --forget --endpoint %s",
+	            ws_memory_text(e->recorded_unsure | e->recorded_asleep), e->url);
+	return ws_err_where(err, NULL, e->url);
+}
+
 /* Released weights have no values, even after they are woken. An endpoint that gets only a part
  * would commit, resume, and answer with garbage. So one push must send all weights. Senders that
  * take turns send a part each, and the endpoint answers in between. Senders of one group
@@ -44,7 +62,7 @@ static int contradict(const struct push_endpoint *e, unsigned said, struct ws_er
 static int check_whole(const struct ws_push *p, const struct push_endpoint *e, struct ws_err *err)
 {
 	const bool turns = p->opts.senders > 1 && p->opts.sender_lock;
-	const bool released = e->asleep & WS_MEMORY_WEIGHTS;
+	const bool released = (e->asleep | e->recorded_unsure) & WS_MEMORY_WEIGHTS;
 	if ((p->from.all_names && !turns) ||
 	    !(released || (e->slept && e->weights.state == WS_PARTIAL)))
 		return 0;
@@ -62,13 +80,13 @@ static int check_whole(const struct ws_push *p, const struct push_endpoint *e, s
 	return ws_err_where(err, NULL, e->url);
 }
 
-/* Does the list of the caller fit the record? Caches that wsync-ctl released may stay released in a
- * push that resumes nobody. */
+/* Does the list of the caller fit the record? It may settle what is unsure. Caches that wsync-ctl
+ * released may stay released in a push that resumes nobody. */
 static bool agrees(const struct push_endpoint *e, unsigned said, unsigned list)
 {
 	if (said & WS_MEMORY_RECORDED || (!list && !push_is_asleep(e)))
 		return !(list & ~e->recorded_asleep);
-	return list == e->recorded_asleep;
+	return (list & ~e->recorded_unsure) == e->recorded_asleep;
 }
 
 /* Adds the released memory that the caller lists to *e. -1: that contradicts the records, or this
@@ -77,31 +95,40 @@ static int note(const struct ws_push *p, size_t i, struct push_endpoint *e, unsi
                 struct ws_err *err)
 {
 	const unsigned has = ws_endpoint_memory(&p->to.infos[i]), list = said & has;
+	const bool settles = list && !(said & WS_MEMORY_RECORDED);
 	e->asleep &= has;
 	e->recorded_asleep &= has;
+	if (e->recorded && e->unsure && !settles)
+		return refuse_unsure(e, err);
 	if (e->recorded && !agrees(e, said, list))
 		return contradict(e, said & WS_MEMORY_ALL, err);
-	if (!push_is_asleep(e)) {
+	if (!push_is_asleep(e) || settles) {
 		e->asleep = list;
-		e->slept = list != 0;
+		e->slept = e->slept || list != 0;
 	}
+	e->unsure = 0;
 	return check_whole(p, e, err);
 }
 
-/* A dry run adopts nothing of records but this. */
-static void read_memory(struct ws_push *p)
+void push_read_memory(struct ws_push *p)
 {
 	struct ws_journal_list list = { 0 };
-	if (!p->opts.dry_run || !p->opts.state_dir ||
-	    ws_journal_list(p->opts.state_dir, &list, NULL))
-		return;
+	if (p->opts.state_dir)
+		(void)ws_journal_list(p->opts.state_dir, &list, NULL);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
-		const struct ws_journal_memory m = ws_journal_memory(&list, e->url,
-		                                                     &p->to.infos[i]);
-		e->recorded = m.told;
-		e->asleep = e->recorded_asleep = m.asleep;
-		e->slept = m.asleep != 0;
+		const struct ws_endpoint_info *info = p->to.probed ? &p->to.infos[i] : NULL;
+		struct ws_known k = ws_known(&list, e->url, info);
+		ws_known_add(&k, &p->recovery.left, e->url, info);
+		e->recorded = k.told;
+		e->recorded_asleep = k.asleep;
+		e->recorded_unsure = k.unsure;
+		e->hand_paused = k.paused && k.paused->record.by_hand;
+		if (k.kept_caches && p->opts.pause == WS_PAUSE_NONE)
+			continue;
+		e->slept = k.slept;
+		e->asleep = k.asleep;
+		e->unsure = k.unsure;
 	}
 	ws_journal_list_free(&list);
 }
@@ -109,7 +136,6 @@ static void read_memory(struct ws_push *p)
 /* Checks all endpoints before it changes the first: a refused run changes no state. */
 int push_note_asleep(struct ws_push *p, unsigned said, struct ws_err *err)
 {
-	read_memory(p);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint is = p->to.endpoints[i];
 		if (note(p, i, &is, said, err) == 0)
@@ -126,7 +152,7 @@ int push_check_awake(const struct ws_push *p, struct ws_err *err)
 {
 	for (size_t i = 0; p->to.probed && i < p->opts.n_endpoints; i++) {
 		const char *url = p->to.endpoints[i].url;
-		if (!p->to.infos[i].sleeping || p->to.endpoints[i].asleep)
+		if (!p->to.infos[i].sleeping || push_lacks_memory(&p->to.endpoints[i]))
 			continue;
 		ws_err_set(err, WS_EREFUSED, "%s sleeps, and an update would end it", url);
 		ws_err_hint(err, "say so with {asleep} weights,kv_cache, which wakes it first; or "
@@ -143,28 +169,50 @@ enum ws_asleep ws_push_asleep(const struct ws_push *p)
 
 /* ---- waking ---------------------------------------------------------------------------------- */
 
-/* Counts the memory as woken before the request is sent, in the record too. */
+/* Before the request is sent, in the record too. */
 static void expect(struct push_endpoint *e, unsigned memory)
 {
 	e->asleep &= ~memory;
+	e->unsure |= memory;
 	if (memory & WS_MEMORY_WEIGHTS)
 		push_target_event(&e->weights, PUSH_BYTES_LEFT);
 }
 
-static void settle_memory(struct push_endpoint *e, const struct ws_waking *w, bool failed)
+static void settle_memory(struct push_endpoint *e, unsigned memory, enum ws_outcome outcome)
 {
-	if (failed)
-		e->asleep |= w->memory;
-	if (w->memory & WS_MEMORY_WEIGHTS)
-		push_target_event(&e->weights, failed ? PUSH_REFUSED_UNSENT : PUSH_VALUES_LOST);
+	if (outcome == WS_REFUSED)
+		e->asleep |= memory;
+	if (outcome != WS_UNANSWERED)
+		e->unsure &= ~memory;
+	if (memory & WS_MEMORY_WEIGHTS)
+		push_target_event(&e->weights, outcome == WS_REFUSED ? PUSH_REFUSED_UNSENT :
+		                                                       PUSH_VALUES_LOST);
 }
 
-static void take_answers(struct ws_push *p, const struct ws_waking *items, size_t n)
+/* The memory to wake at some endpoints, those of the push's call. */
+struct waking {
+	struct ws_waking *items;
+	struct ws_deed *at;
+	struct ws_deeds *deeds; /* NULL: there are no other records */
+	size_t n;
+};
+
+static void settle_one(struct ws_push *p, struct waking *w, size_t k, enum ws_outcome outcome)
 {
-	for (size_t k = 0; k < n; k++) {
-		const struct ws_err *said = &items[k].answer.err;
+	const size_t i = p->to.call.index[k];
+	settle_memory(&p->to.endpoints[i], w->items[k].memory, outcome);
+	if (w->deeds)
+		(void)ws_deeds_answered(w->deeds, k, outcome, NULL);
+	if (outcome == WS_DONE)
+		ws_deeds_forget(&p->recovery.left, p->to.endpoints[i].url);
+}
+
+static void take_answers(struct ws_push *p, struct waking *w)
+{
+	for (size_t k = 0; k < w->n; k++) {
+		const struct ws_err *said = &w->items[k].answer.err;
 		const size_t i = p->to.call.index[k];
-		settle_memory(&p->to.endpoints[i], &items[k], ws_waking_failed(&items[k]));
+		settle_one(p, w, k, ws_deed_outcome(&w->items[k].answer));
 		push_note_failure(p, i, said);
 		push_note_gone(p, i, said);
 		if (said->code != WS_OK)
@@ -173,15 +221,17 @@ static void take_answers(struct ws_push *p, const struct ws_waking *items, size_
 	}
 }
 
-/* From now on our record says what is released at the endpoints of the call. */
-static void take_memory(const struct ws_push *p)
+static int begin_waking(struct ws_push *p, struct waking *w, struct ws_err *err)
 {
-	struct ws_journal_list list = { 0 };
-	if (!push_has_record(p) || ws_journal_list(p->opts.state_dir, &list, NULL))
-		return;
-	ws_journal_take_memory(&list, ws_journal_path(p->recovery.journal), p->to.call.urls,
-	                       p->to.call.n);
-	ws_journal_list_free(&list);
+	for (size_t k = 0; k < w->n; k++)
+		w->at[k] = (struct ws_deed){ .url = w->items[k].url, .info = w->items[k].info,
+			                     .what = WS_DEED_WAKE, .memory = w->items[k].memory };
+	if (push_record(p, err))
+		return -1;
+	return push_has_record(p) ? ws_deeds_begin(p->opts.state_dir,
+	                                           ws_journal_path(p->recovery.journal), w->at,
+	                                           w->n, &w->deeds, err) :
+	                            0;
 }
 
 /* Wakes the part of `memory` that each wanted endpoint (NULL: all) has released. */
@@ -190,30 +240,51 @@ static int wake_those(struct ws_push *p,
                       unsigned memory, ws_deadline until, const struct ws_cancel *cancel,
                       struct ws_err *err)
 {
-	struct ws_waking *items = calloc(p->opts.n_endpoints + 1, sizeof *items);
-	size_t n = push_call_new(p)->n;
-	int rc = items ? 0 : ws_oom(err);
+	struct waking w = { .items = calloc(p->opts.n_endpoints + 1, sizeof *w.items),
+		            .at = calloc(p->opts.n_endpoints + 1, sizeof *w.at) };
+	int rc = w.items && w.at ? 0 : ws_oom(err);
+	push_call_new(p);
 	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->to.endpoints[i];
 		if (!(e->asleep & memory) || (wanted && !wanted(p, e)))
 			continue;
-		items[n] = (struct ws_waking){ .url = e->url,
-			                       .info = &p->to.infos[i],
-			                       .memory = e->asleep & memory };
-		expect(e, items[n].memory);
+		w.items[w.n++] = (struct ws_waking){ .url = e->url, .info = &p->to.infos[i],
+			                             .memory = e->asleep & memory };
+		expect(e, e->asleep & memory);
 		push_call_add(p, i);
-		n = p->to.call.n;
 	}
-	if (n && (rc = push_record(p, err)))
-		for (size_t k = 0; k < n; k++)
-			settle_memory(&p->to.endpoints[p->to.call.index[k]], &items[k], true);
-	if (n && rc == 0) {
-		take_memory(p);
-		rc = ws_endpoint_wake_each(p->http, items, n, until, cancel, err);
-		take_answers(p, items, n);
+	if (w.n && (rc = begin_waking(p, &w, err)))
+		for (size_t k = 0; k < w.n; k++)
+			settle_one(p, &w, k, WS_REFUSED);
+	if (w.n && rc == 0) {
+		rc = ws_endpoint_wake_each(p->http, w.items, w.n, until, cancel, err);
+		take_answers(p, &w);
+		(void)push_record(p, NULL);
 	}
-	free(items);
+	ws_deeds_end(w.deeds);
+	free(w.items);
+	free(w.at);
 	return rc;
+}
+
+void push_note_resumed(struct ws_push *p)
+{
+	struct ws_deed *at = calloc(p->opts.n_endpoints + 1, sizeof *at);
+	struct ws_deeds *deeds = NULL;
+	size_t n = 0;
+	for (size_t i = 0; at && i < p->opts.n_endpoints; i++) {
+		const struct push_endpoint *e = &p->to.endpoints[i];
+		if (e->paused_now && !e->paused && !e->left_paused)
+			at[n++] = (struct ws_deed){ .url = e->url, .what = WS_DEED_RESUME,
+				                    .info = p->to.probed ? &p->to.infos[i] : NULL };
+	}
+	if (n && push_has_record(p) &&
+	    ws_deeds_begin(p->opts.state_dir, ws_journal_path(p->recovery.journal), at, n, &deeds,
+	                   NULL) == 0)
+		for (size_t k = 0; k < n; k++)
+			(void)ws_deeds_answered(deeds, k, WS_DONE, NULL);
+	ws_deeds_end(deeds);
+	free(at);
 }
 
 /* A vLLM resumes when it is woken: up to 0.20 with any of its memory, later with the last of it. */
@@ -253,16 +324,20 @@ int push_wake_weights(struct ws_push *p, struct ws_err *err)
 
 static bool is_to_go_on(const struct ws_push *p, const struct push_endpoint *e)
 {
-	if (e->asleep & WS_MEMORY_WEIGHTS)
+	if ((e->asleep | e->unsure) & WS_MEMORY_WEIGHTS)
 		return false;
 	if (e->weights.state == WS_PARTIAL)
 		return e->paused && p->opts.on_partial == WS_PARTIAL_RESUME;
 	return e->paused || e->weights.state == WS_COMMITTED;
 }
 
-static int hint_at_caches(const struct ws_push *p, unsigned memory, struct ws_err *err)
+static int hint_at_caches(const struct ws_push *p, const struct push_endpoint *e,
+                          struct ws_err *err)
 {
 	err->hint[0] = 0;
+	if (e->unsure)
+		return ws_err_hint(err, "whether its %s came back is not known: restart the "
+		                        "server, and push again", ws_memory_text(e->unsure));
 	if (push_has_record(p))
 		return ws_err_hint(
 			err,
@@ -271,7 +346,7 @@ static int hint_at_caches(const struct ws_push *p, unsigned memory, struct ws_er
 		err,
 		"the weights have arrived; to wake the rest and resume: wsync-ctl wake --tags %s; "
 		"wsync-ctl resume",
-		ws_memory_text(memory));
+		ws_memory_text(e->asleep));
 }
 
 int push_wake_caches(struct ws_push *p, bool ok, struct ws_err *err)
@@ -285,8 +360,8 @@ int push_wake_caches(struct ws_push *p, bool ok, struct ws_err *err)
 	               ok ? p->opts.cancel : NULL, err) == 0)
 		return 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (p->to.endpoints[i].asleep)
-			return hint_at_caches(p, p->to.endpoints[i].asleep, err);
+		if (push_lacks_memory(&p->to.endpoints[i]))
+			return hint_at_caches(p, &p->to.endpoints[i], err);
 	return -1;
 }
 
