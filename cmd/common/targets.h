@@ -45,6 +45,12 @@ struct ws_call targets_call(const struct targets *t, int64_t ns);
 /* Detects all endpoints, once; fails if an endpoint does not answer. Then infos and errs are set
  * too, unless memory ran out. */
 int targets_probe(struct targets *t, ws_deadline until, struct ws_err *err);
+/* Has endpoint i weights that can be read, by its own word and the records of this user? If not, a
+ * request to read them may end the server: *err says why. */
+bool targets_readable(const struct targets *t, size_t i, const char *state_dir, struct ws_err *err);
+/* -1: one of them has not. Detects them, unless that was done before. */
+int targets_check_readable(struct targets *t, const char *state_dir, ws_deadline until,
+                           struct ws_err *err);
 /* Exchanges the endpoints of two, and nothing else. */
 void targets_swap_urls(struct targets *a, struct targets *b);
 /* Closes the connections, too. */

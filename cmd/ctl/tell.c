@@ -225,6 +225,8 @@ static int go_without(struct ctl_job *job, enum ws_deed_what what, struct ws_err
                       struct ws_err *err)
 {
 	if (why->code == WS_EREFUSED || what == WS_DEED_SLEEP || what == WS_DEED_WAKE) {
+		if (why->code == WS_ETIMEOUT)
+			why->code = WS_ESYSTEM; /* of the record, and not of a server */
 		if (err)
 			*err = *why;
 		return -1;

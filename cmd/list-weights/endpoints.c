@@ -126,6 +126,8 @@ int list_endpoints(struct list_job *job, struct ws_err *err)
 	int rc = targets_find(&to, &cfg->common, false, job->ui, err);
 	if (rc == 0)
 		rc = targets_connect(&to, &cfg->common, job->ui, err);
+	if (rc == 0 && cfg->checksum)
+		rc = targets_check_readable(&to, NULL, ws_deadline_in(cfg->timeout_ns), err);
 	if (rc == 0)
 		rc = ask_endpoints(job, &to, err);
 	targets_free(&to);

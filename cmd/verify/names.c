@@ -37,11 +37,18 @@ static int ask(struct verify_job *job, struct against *a, struct ws_err *err)
 	if (targets_connect(&a->to, &cfg->common, job->ui, err))
 		return -1;
 	const ws_deadline until = ws_deadline_in(verify_timeout(cfg));
-	if (targets_probe(&a->to, until, err) ||
-	    ws_name_check_ask(a->to.http, a->to.infos, n, true, until, &run_cancel, a->targets,
+	bool readable = true;
+	if (targets_probe(&a->to, until, err))
+		return -1;
+	for (size_t i = 0; i < n; i++)
+		readable = readable && targets_readable(&a->to, i, cfg->pushing.state_dir, NULL);
+	if (ws_name_check_ask(a->to.http, a->to.infos, n, readable, until, &run_cancel, a->targets,
 	                      err))
 		return -1;
 	a->n = n;
+	for (size_t i = 0; i < n; i++)
+		a->targets[i].askable &=
+			targets_readable(&a->to, i, cfg->pushing.state_dir, NULL);
 	return 0;
 }
 

@@ -293,9 +293,14 @@ static int check_endpoints(const struct verify_job *job, struct targets *to,
 	struct ws_config *config = NULL;
 	int rc = cfg->naming.config ? ws_config_open(cfg->naming.config, &config, err) : 0;
 	if (!rc)
-		rc = targets_connect(to, &cfg->common, job->ui, err);
+		rc = targets_connect(to, &cfg->common, job->ui, err) ||
+		                     targets_check_readable(to, cfg->pushing.state_dir, opts.until,
+		                                            err) ?
+		             -1 :
+		             0;
 	opts.config = config;
-	for (size_t i = 0; to->http && i < to->n && !ws_cancelled(&run_cancel); i++) {
+	const size_t n = rc ? 0 : to->n;
+	for (size_t i = 0; i < n && !ws_cancelled(&run_cancel); i++) {
 		opts.url = to->urls[i];
 		if (check_endpoint(job, to->http, &opts, sum, err))
 			rc = -1;

@@ -19,7 +19,7 @@ enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
 struct shown {
 	const struct verify_job *job;
-	const struct targets *to;
+	struct targets *to;
 	size_t (*counts)[KINDS]; /* of each endpoint */
 };
 
@@ -275,6 +275,13 @@ static int ask(struct shown *s, const struct opt_args *args, struct ws_err *err)
 	struct ws_verify_result *results = calloc(s->to->n, sizeof *results);
 	s->counts = calloc(s->to->n, sizeof *s->counts);
 	int rc = results && s->counts ? 0 : ws_oom(err);
+	if (!rc && !cfg->twice && !cfg->reset)
+		rc = targets_connect(s->to, &cfg->common, s->job->ui, err) ||
+		                     targets_check_readable(s->to, cfg->pushing.state_dir,
+		                                            ws_deadline_in(cfg->timeout_ns),
+		                                            err) ?
+		             -1 :
+		             0;
 	if (!rc)
 		rc = cfg->twice || cfg->reset ? push_again(s, args, results, err) :
 		                                look(s, args, results, err);

@@ -665,3 +665,84 @@ again() {
 	expect_state "$url" '[]' False
 	is_asked "$url" /pause_generation 0
 }
+
+@test "released weights are not read" {
+	local command
+	asleep one weights,kv_cache
+	for command in "wsync-verify weights one.safetensors" "wsync-list-weights --checksum" \
+		"wsync-verify names one.safetensors" "wsync-push -n one.safetensors --verify hash" \
+		"wsync-ctl ready one.safetensors --verify hash" \
+		"wsync-push one.safetensors --weight-version 7 --only-stale --verify hash"; do
+		# shellcheck disable=SC2086  # words
+		try $command -e "$url"
+		[ "$status" != 0 ] || [[ $command == *names* ]] || explain "$command"
+		is_asked "$url" /weights_checker 0 || explain "$command: $(posts "$url")"
+	done
+	try wsync-verify weights one.safetensors -e "$url"
+	expect_status 5
+	err_has "its weights are released, and to read them may end it"
+
+	# A vLLM says it itself.
+	endpoint two --lineage vllm-0.33
+	try wsync-ctl sleep -e "$url"
+	rm state/wsync/pushes/*.json
+	try wsync-verify weights one.safetensors -e "$url"
+	expect_status 5
+	expect_journal "$url" "[p for p in paths if 'checker' in p]" "[]"
+}
+
+@test "only a pause is sent while a push is at work" {
+	endpoint one --lineage sglang-2026 --memory-saver drop \
+		--fault hang:update_weights_from_distributed:1
+	start push wsync-push two.safetensors -e "$url"
+	local push=$pid
+	eventually is_asked "$url" /update_weights_from_distributed 1
+	for command in sleep "wake --tags kv_cache" "version 77" resume "init-group g"; do
+		# shellcheck disable=SC2086  # words
+		try wsync-ctl $command -e "$url"
+		expect_status 5
+	done
+	err_has "is at work on it"
+	try wsync-ctl pause -e "$url"
+	expect_status 0
+	kill -KILL "$push"
+}
+
+@test "pause and resume are recorded in the directory that is named" {
+	endpoint one --lineage sglang-2026
+	try wsync-ctl pause --state-dir own -e "$url"
+	expect_status 0
+	try wsync-ctl ready --state-dir own -e "$url"
+	expect_status 1
+	err_has "paused by wsync-ctl"
+	try wsync-ctl resume --state-dir own -e "$url"
+	try wsync-ctl ready --state-dir own -e "$url"
+	expect_status 0
+}
+
+@test "a server that reports a pause knows more than a record, and a record who did it" {
+	endpoint one --lineage session
+	try wsync-ctl pause -e "$url"
+	try wsync-ctl ready -e "$url"
+	err_has "it is paused by wsync-ctl"
+	try wsync-push one.safetensors -e "$url"
+	expect_status 0
+	err_lacks "somebody else"
+	try wsync-ctl pause -e "$url"
+	try wsync-ctl resume -e "$url" --state-dir elsewhere
+	try wsync-ctl ready -e "$url"
+	expect_status 0
+}
+
+@test "a server that lacks memory is not resumed, and nothing is sent that cannot be recorded" {
+	asleep one kv_cache
+	try wsync-ctl resume -e "$url"
+	expect_status 5
+	err_has "its caches are released, and it would end at the first prompt"
+	err_has "hint: take it back: wsync-ctl wake -e $url"
+	rm -f state/wsync/pushes/.lock
+	mkdir state/wsync/pushes/.lock
+	try wsync-ctl sleep --tags weights -e "$url"
+	[ "$status" = 8 ] || explain "$status"
+	expect_state "$url" "['kv_cache']" False
+}
