@@ -289,6 +289,7 @@ static void put_transform(struct ws_jw *w, const struct ws_transform_report *t)
 	ws_jw_uint(w, "bound", t->bound);
 	ws_jw_uint(w, "replaced", t->replaced);
 	ws_jw_uint(w, "left_over", t->left_over);
+	ws_jw_uint(w, "lacking", t->lacking);
 	ws_jw_double(w, "largest_change", t->largest_change);
 	ui_json_text(w, "largest_name", t->largest_name);
 	ws_jw_uint(w, "scratch_bytes", t->peak);

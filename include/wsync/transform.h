@@ -93,6 +93,9 @@ struct ws_transform_report {
 	size_t bound, replaced;           /* modules with deltas; tensors of modules_to_save */
 	size_t left_over;                 /* adapter tensors that bound to nothing */
 	char left_over_first[256];
+	/* modules that adapters' configs name, that the base has and that have no factors */
+	size_t lacking;
+	char lacking_first[256];
 	/* max |delta| / max |W| over modules computed so far */
 	double largest_change;
 	char largest_name[256];

@@ -3,6 +3,7 @@
 #include "push_protocol.h"
 
 #include "gpu_stage.h"
+#include "name_index.h"
 
 #include "wsync/tool/str.h"
 
@@ -111,10 +112,24 @@ static int open_source(struct ws_push *p, const struct ws_push_source *s, struct
 	return ws_input_open(&input, &p->from.input, err);
 }
 
+static void warn_of_lacking(struct ws_push *p)
+{
+	struct ws_transform_report r;
+	if (!p->from.input.transform)
+		return;
+	ws_transform_report(p->from.input.transform, &r);
+	if (r.lacking)
+		push_warn(p, NULL, "the adapter's file has no factors for %zu of the modules that "
+		          "its adapter_config.json names and the base has, the first is that of "
+		          "'%s': they stay as in the base", r.lacking,
+		          ws_quote(r.lacking_first).text);
+}
+
 int push_make_plan(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	if (open_source(p, s, err))
 		return -1;
+	warn_of_lacking(p);
 	for (size_t i = 0; i < p->from.input.n_sources; i++)
 		ws_source_trace(p->from.input.sources[i], p->opts.trace);
 	if (plan_buckets(p, err))

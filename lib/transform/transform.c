@@ -108,6 +108,14 @@ static int judge_left_over(struct ws_transform *t, const char *dir, const struct
 	return ws_err_hint(err, "{adapter_partial} leaves them out");
 }
 
+static void note_lacking(struct ws_transform *t, const struct ws_bindings *b)
+{
+	if (b->n_lacking && !t->report.lacking)
+		snprintf(t->report.lacking_first, sizeof t->report.lacking_first, "%s",
+		         b->lacking_first);
+	t->report.lacking += b->n_lacking;
+}
+
 static int open_adapters(struct ws_transform *t, struct ws_err *err)
 {
 	const struct ws_transform_opts *o = &t->opts;
@@ -125,6 +133,7 @@ static int open_adapters(struct ws_transform *t, struct ws_err *err)
 		                    &t->bindings[i], err) ||
 		    judge_left_over(t, o->adapters[i], &t->bindings[i], err))
 			return -1;
+		note_lacking(t, &t->bindings[i]);
 	}
 	return 0;
 }

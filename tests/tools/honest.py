@@ -167,7 +167,7 @@ def lora(rng, path, source, usable, tied):
     names += [EMBED] * (not tied and rng.random() < 0.3)
     r, alpha, root = rng.choice([1, 4]), rng.choice([2, 4, 8]), rng.random() < 0.3
     c = {"peft_type": "LORA", "r": r, "lora_alpha": alpha, "use_rslora": root, "bias": "none",
-         "target_modules": sorted({n.split(".")[-2] for n in names}), "rank_pattern": {},
+         "target_modules": sorted({n[:-len(".weight")] for n in names}), "rank_pattern": {},
          "alpha_pattern": {}}
     file, changes, dtype = {}, {}, rng.choice(["F32", "BF16"])
     for name in names:

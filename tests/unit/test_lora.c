@@ -20,12 +20,9 @@ struct bound {
 	struct ws_err err;
 };
 
-static int bind_to(struct bound *x, const char *base, const char *adapter, bool layout)
+static int bind_dir(struct bound *x, const char *base, const char *dir, bool layout)
 {
-	char path[200], dir[200];
-	const char *paths[] = { path };
-	snprintf(path, sizeof path, DATA "bases/%s", base);
-	snprintf(dir, sizeof dir, DATA "%s", adapter);
+	const char *paths[] = { base };
 	*x = (struct bound){ .err = WS_ERR_INIT };
 	const struct ws_input_opts opts = { .paths = paths, .n_paths = 1 };
 	if (ws_input_open(&opts, &x->base, &x->err))
@@ -35,6 +32,14 @@ static int bind_to(struct bound *x, const char *base, const char *adapter, bool 
 	ws_adapter_suit(x->adapter, x->base.family, x->base.config);
 	return ws_adapter_bind(x->adapter, x->base.catalog, layout ? x->base.layout : NULL, NULL,
 	                       NULL, &x->b, &x->err);
+}
+
+static int bind_to(struct bound *x, const char *base, const char *adapter, bool layout)
+{
+	char path[200], dir[200];
+	snprintf(path, sizeof path, DATA "bases/%s", base);
+	snprintf(dir, sizeof dir, DATA "%s", adapter);
+	return bind_dir(x, path, dir, layout);
 }
 
 static void done(struct bound *x)
@@ -592,6 +597,76 @@ TEST(shapes_of_a_quantized_base_are_asked_for)
 	/* down_proj, of 16 x 24 */
 	assert_null(b.items);
 	done(&x);
+}
+
+/* ---- what the config names, and the file lacks ---- */
+
+/* Binds an adapter with this config and factors of q_proj of layer 0, and perhaps another tensor of
+ * the size of the embedding. */
+static int bind_poor(struct bound *x, const char *base, const char *config, const char *more)
+{
+	char path[4200], text[600];
+	mkdir("d", 0700);
+	snprintf(text, sizeof text, "{\"r\":4,\"lora_alpha\":8,%s}", config);
+	put_text("d/adapter_config.json", text);
+	struct tensor_file t = tensor_file_begin("d/adapter_model.safetensors");
+	tensor_file_add(&t, "model.layers.0.self_attn.q_proj.lora_A.weight", WS_DTYPE_BF16, 2,
+	                (const int64_t[]){ 4, 16 });
+	tensor_file_add(&t, "model.layers.0.self_attn.q_proj.lora_B.weight", WS_DTYPE_BF16, 2,
+	                (const int64_t[]){ 16, 4 });
+	if (more)
+		tensor_file_add(&t, more, WS_DTYPE_BF16, 2, (const int64_t[]){ 40, 16 });
+	tensor_file_end(&t);
+	snprintf(path, sizeof path, "%s/" DATA "bases/%s", scratch_start, base);
+	return bind_dir(x, path, "d", true);
+}
+
+SCRATCH_TEST(a_module_to_save_that_is_not_in_the_file_is_refused)
+{
+	static const struct { const char *config, *more, *says; } tries[] = {
+		{ "\"modules_to_save\":[\"lm_head\"]", NULL, "names 'lm_head'" },
+		{ "\"modules_to_save\":[\"lm_head\",\"embed_tokens\"]", "lm_head.weight",
+		  "'model.embed_tokens.weight' is missing" },
+		{ "\"modules_to_save\":[\"input_layernorm\"]", NULL, "input_layernorm" },
+		{ "\"modules_to_save\":[\"lm_head\"]", "lm_head.weight", NULL },
+		{ "\"modules_to_save\":[\"lm_head\"]", "lm_head.modules_to_save.weight", NULL },
+		/* a classifier has one of the two, and this base has none */
+		{ "\"modules_to_save\":[\"classifier\",\"score\"]", NULL, NULL },
+	};
+	for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
+		struct bound x;
+		const int rc = bind_poor(&x, "dense", tries[i].config, tries[i].more);
+		if (!rc != !tries[i].says || (rc && !strstr(x.err.msg, tries[i].says)))
+			fail_msg("%zu: %s", i, x.err.msg);
+		done(&x);
+	}
+}
+
+SCRATCH_TEST(modules_without_factors_are_counted)
+{
+	static const struct { const char *base, *config; size_t n; } tries[] = {
+		{ "dense", "\"target_modules\":[\"q_proj\"]", 1 },
+		{ "dense", "\"target_modules\":[\"q_proj\",\"o_proj\"]", 3 },
+		{ "dense", "\"target_modules\":[\"q_proj\",\"lm_head\"]", 2 },
+		{ "dense", "\"target_modules\":\"all-linear\"", 13 },
+		{ "dense", "\"target_modules\":\".*\\\\.q_proj\"", 1 },
+		{ "dense", "\"target_modules\":[\"q_proj\"],\"layers_to_transform\":[0]", 0 },
+		{ "dense", "\"target_modules\":[\"q_proj\",\"o_proj\"],"
+		           "\"exclude_modules\":[\"o_proj\"]", 1 },
+		{ "dense", "\"bias\":\"none\"", 0 }, /* the file decides */
+		{ "dense", "\"target_modules\":\"(?!x).*\"", 0 }, /* a pattern that is not read */
+		/* transformers 5 has no modules of single experts */
+		{ "moe", "\"target_modules\":[\"q_proj\",\"gate_proj\"]", 1 },
+	};
+	for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
+		struct bound x;
+		if (bind_poor(&x, tries[i].base, tries[i].config, NULL))
+			fail_msg("%zu: %s", i, x.err.msg);
+		if (x.b.n_lacking != tries[i].n || !x.b.n_lacking != !x.b.lacking_first)
+			fail_msg("%zu: %zu, %s", i, x.b.n_lacking,
+			         x.b.lacking_first ? x.b.lacking_first : "");
+		done(&x);
+	}
 }
 
 SCRATCH_TEST(a_directory_without_an_adapter_is_told)

@@ -113,6 +113,8 @@ void ws_adapter_suit(struct ws_adapter *a, const struct ws_family *family,
 	a->family = family;
 	a->type = config ? *inner ? inner : ws_config_model_type(config) : NULL;
 	a->tied = config && ws_config_tied(config);
+	if (!config || !ws_config_int(config, "num_hidden_layers", &a->layers))
+		a->layers = 0;
 }
 
 bool ws_adapter_ties(const struct ws_adapter *a)

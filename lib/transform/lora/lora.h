@@ -54,6 +54,8 @@ struct ws_bindings {
 	size_t n;
 	const struct ws_item **left_over; /* adapter tensors that bound to nothing */
 	size_t n_left_over;
+	size_t n_lacking;               /* modules that the config names and that have no factors */
+	const char *lacking_first;      /* a tensor of the base; NULL: none */
 	void *priv;
 };
 

@@ -578,6 +578,10 @@ int ws_adapter_bind(struct ws_adapter *a, const struct ws_catalog *base,
 		rc = -1;
 	if (rc == 0)
 		rc = b.bound.n ? collect(&b, out, err) : nothing_bound(&b, err);
+	if (rc == 0)
+		rc = ws_lora_check_saved(&b, err);
+	if (rc == 0)
+		ws_lora_count_lacking(&b, out);
 	if (rc && a->dir)
 		ws_err_wrap(err, "%s", a->dir);
 	if (rc)

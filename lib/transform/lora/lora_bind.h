@@ -53,4 +53,9 @@ bool ws_lora_stack_dims(struct ws_binder *b, const struct ws_lora_name *tensor, 
 bool ws_lora_stack_fits(struct ws_binder *b, const struct ws_lora_name *tensor,
                         const struct ws_stack *s);
 
+/* WS_EINPUT: a module of modules_to_save that the base has is missing in the adapter's file. */
+int ws_lora_check_saved(const struct ws_binder *b, struct ws_err *err);
+/* Counts the modules of the base to which the config gives factors, and the file does not. */
+void ws_lora_count_lacking(const struct ws_binder *b, struct ws_bindings *out);
+
 #endif

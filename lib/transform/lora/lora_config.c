@@ -435,17 +435,19 @@ static bool names_match(const struct ws_lora_names *names, const char *module, b
 	return false;
 }
 
-/* A module of modules_to_save, or inside of one. */
-static bool is_saved(const struct ws_lora_config *c, const char *module)
+bool ws_lora_is_saved_as(const char *entry, const char *name)
 {
 	char pattern[WS_LORA_MAX_NAME + 32];
 	const char *wrong;
-	for (size_t i = 0; i < c->saved.n; i++) {
-		const int n = snprintf(pattern, sizeof pattern, "(?:.*\\.)?(?:%s)(?:\\..*)?",
-		                       c->saved.list[i]);
-		if (n < (int)sizeof pattern && ws_lora_matches_all(pattern, module, &wrong))
+	const int n = snprintf(pattern, sizeof pattern, "(?:.*\\.)?(?:%s)(?:\\..*)?", entry);
+	return n < (int)sizeof pattern && ws_lora_matches_all(pattern, name, &wrong);
+}
+
+static bool is_saved(const struct ws_lora_config *c, const char *module)
+{
+	for (size_t i = 0; i < c->saved.n; i++)
+		if (ws_lora_is_saved_as(c->saved.list[i], module))
 			return true;
-	}
 	return false;
 }
 
@@ -531,6 +533,19 @@ const char *ws_lora_config_omits(const struct ws_lora_config *c, const char *mod
 	if (!names_match(&c->targets, module, true))
 		return targets;
 	return c->targets.pattern || is_of_layers(c, module) ? NULL : "layers_to_transform";
+}
+
+static bool is_understood(const char *pattern)
+{
+	const char *wrong = NULL;
+	if (pattern)
+		ws_lora_matches_all(pattern, "", &wrong);
+	return !wrong;
+}
+
+bool ws_lora_config_is_understood(const struct ws_lora_config *c)
+{
+	return is_understood(c->targets.pattern) && is_understood(c->excluded.pattern);
 }
 
 bool ws_lora_config_has_param(const struct ws_lora_config *c, const char *parameter)

@@ -53,6 +53,10 @@ int ws_lora_config_find(const struct ws_lora_config *c, const char *module, int6
 /* The field of adapter_config.json for which PEFT gives this module no factors, so that it would
  * leave those of the file out; NULL: it has factors. tied: the head is the embedding. */
 const char *ws_lora_config_omits(const struct ws_lora_config *c, const char *module, bool tied);
+/* Is this name that of a module of modules_to_save, or inside of one? */
+bool ws_lora_is_saved_as(const char *entry, const char *name);
+/* False: a pattern of modules is in a form that is not supported. */
+bool ws_lora_config_is_understood(const struct ws_lora_config *c);
 /* Does target_parameters name this parameter, MODULE.PARAMETER? */
 bool ws_lora_config_has_param(const struct ws_lora_config *c, const char *parameter);
 /* Does the pattern match the end of a name? *wrong: why the pattern is invalid, or NULL. */
@@ -114,6 +118,7 @@ struct ws_adapter {
 	const struct ws_family *family;
 	const char *type;   /* the model type of the base; NULL: unknown */
 	bool tied;          /* the base's head is its embedding */
+	int64_t layers;     /* of the base, without next-token layers; 0: unknown */
 	const char *name;   /* of the adapter, in all keys of its factors; "": in none */
 	struct ws_arena arena;
 };
