@@ -470,6 +470,52 @@ model.layers.0.mlp.experts.gate_up_proj would be sent"
 	err_lacks "draft model"
 }
 
+# large FILE DTYPE BYTES: element 3 of tensor b, beside a matrix in float16, is these bytes.
+large() {
+	safetensors "$1" --holes model.layers.0.mlp.up_proj.weight:F16:16,16 "b:$2:16" >/dev/null
+	/usr/bin/python3 - "$@" <<-'END'
+		import struct, sys
+		data = bytes.fromhex(sys.argv[3])
+		with open(sys.argv[1], "r+b") as f:
+		    n, = struct.unpack("<Q", f.read(8))
+		    head = __import__("json").loads(f.read(n))
+		    f.seek(8 + n + head["b"]["data_offsets"][0] + 3 * len(data))
+		    f.write(data)
+	END
+}
+
+@test "--require values judges numbers in the type that the server keeps" {
+	canned half '/server_info=200:{"tp_size":1,"dtype":"float16","version":"0.5.9",
+		"quantization":null,"model_path":"elsewhere"}' '/model_info=200:{"weight_version":"7"}'
+	local dtype fits exceeds
+	while read -r dtype fits exceeds; do
+		large fits.safetensors "$dtype" "$fits"
+		planned fits.safetensors --verify none --require values
+		expect_status 0
+		large exceeds.safetensors "$dtype" "$exceeds"
+		planned exceeds.safetensors --verify none --require values
+		expect_status 3
+		err_has "tensor 'b' has"
+		err_has "at element 3, which is infinite in float16, the type that $url keeps"
+	done <<-END
+		BF16 7f47 8047
+		BF16 7fc7 49f1
+		F32 ffef7f47 00f07f47
+		F64 0000000000fcef40 0000000000feefc0
+	END
+	large fits.safetensors F16 ff7b
+	planned fits.safetensors --verify none --require values
+	expect_status 0
+	# A tensor that is cast is told, also if it is no matrix.
+	large fits.safetensors BF16 7f47
+	planned fits.safetensors --verify none
+	err_has "bfloat16 is sent, and it keeps float16: it casts the weights, and those above 65504"
+	# A router, say, may stay in float32.
+	large fits.safetensors F32 ffef7f47
+	planned fits.safetensors --verify none
+	err_lacks "casts the weights"
+}
+
 @test "what a server's config.json decides of FP8, it decides for those who compare, too" {
 	mkdir server
 	sed 's/"lm_head"/"lm_head", "model.layers.0.self_attn.o_proj"/' "$(m fp8)/config.json" \

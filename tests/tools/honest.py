@@ -397,9 +397,10 @@ class Scene:
         why = "and twice the bytes or more are sent" if cast == "F32" else \
             "which have fewer digits then" if self.dtype == "BF16" else \
             "and those above 65504 become infinite"
-        if self.keeps in TORCH and cast != self.dtype:
+        # An FP8 server keeps norms and embeddings in 16 bits.
+        if cast != self.dtype and (self.keeps in TORCH or cast == "F16"):
             out["%s is sent, and it keeps %s: it casts the weights, %s" % (
-                TORCH[cast], TORCH[self.dtype], why)] = must
+                TORCH[cast], TORCH[self.dtype], why)] = must and self.keeps in TORCH
         if not version and self.version != "default":
             out["its weight version stays '%s'" % self.version] = must
         if "whole" in options or "receive" in options:

@@ -320,25 +320,34 @@ static void find_keeps(struct server *s, bool own)
 	s->by = !s->config || s->info->quant_override ? "told" : own ? "config" : "option";
 }
 
-/* Servers cast floats to their own type when they load them. */
-static void warn_of_cast(struct ws_push *p, const struct ws_endpoint_info *info,
-                         const struct ws_config *config, const char *name)
+/* Servers keep some float32 tensors in float32, such as a router, so that of these the first matrix
+ * decides. NULL: none is sent as it is. */
+static bool is_cast(const struct ws_plan_tensor *t, enum ws_dtype keeps, const char *matrix)
 {
-	const enum ws_dtype keeps = ws_name_check_dtype(info, config);
-	size_t i = 0;
-	while (name && i < p->from.plan->n_tensors &&
-	       strcmp(p->from.plan->tensors[i].name, name) != 0)
-		i++;
-	if (!name || i == p->from.plan->n_tensors || keeps == WS_DTYPE_F32 || !push_is_dense(keeps))
-		return;
-	const enum ws_dtype sent = p->from.plan->tensors[i].dtype;
-	if (push_is_dense(sent) && sent != keeps)
+	if (!push_is_dense(t->dtype) || t->dtype == keeps)
+		return false;
+	return t->dtype == WS_DTYPE_BF16 || t->dtype == WS_DTYPE_F16 ||
+	       (matrix && strcmp(t->name, matrix) == 0);
+}
+
+/* Servers cast floats to their own type when they load them. Of several types that of the largest
+ * numbers is named. */
+static void warn_of_cast(struct ws_push *p, const struct ws_endpoint_info *info,
+                         const struct push_endpoint *e, const char *matrix)
+{
+	enum ws_dtype sent = e->type;
+	for (size_t i = 0; i < p->from.plan->n_tensors; i++) {
+		const struct ws_plan_tensor *t = &p->from.plan->tensors[i];
+		if (is_cast(t, e->type, matrix) && (sent == e->type || t->dtype == WS_DTYPE_BF16))
+			sent = t->dtype;
+	}
+	if (sent != e->type)
 		push_warn(p, info->url, "%s is sent, and it keeps %s: it casts the weights%s",
-		          ws_dtype_torch(sent), ws_dtype_torch(keeps),
+		          ws_dtype_torch(sent), ws_dtype_torch(e->type),
 		          sent == WS_DTYPE_F32 || sent == WS_DTYPE_F64 ?
 		                  ", and twice the bytes or more are sent" :
-		          keeps == WS_DTYPE_F16 ? ", and those above 65504 become infinite" :
-		                                  ", which have fewer digits then");
+		          e->type == WS_DTYPE_F16 ? ", and those above 65504 become infinite" :
+		                                    ", which have fewer digits then");
 }
 
 /* All formats of codes must fit; 16 bits beside them are judged module by module. */
@@ -365,6 +374,9 @@ static int check_one(struct ws_push *p, size_t i, const struct ws_config *config
 	    check_scale_format(s.info, own ? config : NULL, err))
 		return -1;
 	warn_of_scales(p, s.info, own ? config : NULL);
+	struct push_endpoint *e = &p->to.endpoints[i];
+	e->type = ws_name_check_dtype(s.info, own ? config : NULL);
+	e->has_type = push_is_dense(e->type);
 	find_keeps(&s, own);
 	push_sends_find(sends, config ? ws_config_quant(config) : NULL);
 	if (s.info->keeps_anything && !*s.info->quantization && !own && !find_word(s.info)) {
@@ -377,8 +389,8 @@ static int check_one(struct ws_push *p, size_t i, const struct ws_config *config
 	const struct sent sent = main_format(sends);
 	if (check_formats(p, &s, err) || check_copies(p, &s, err))
 		return -1;
-	if (sent.format == WS_SENDS_DENSE)
-		warn_of_cast(p, s.info, own ? config : NULL, sent.name);
+	if (e->has_type && e->type != WS_DTYPE_F32)
+		warn_of_cast(p, s.info, e, sent.format == WS_SENDS_DENSE ? sent.name : NULL);
 	const bool blocks = s.keeps == WS_KEEPS_FP8_BLOCKS || s.keeps == WS_KEEPS_FP8;
 	return blocks && sent.format == WS_SENDS_FP8_BLOCKS ? check_modules(p, &s, err) : 0;
 }

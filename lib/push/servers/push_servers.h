@@ -31,7 +31,11 @@ struct push_format {
 
 struct push_endpoint {
 	struct push_format format;
-	const char *draft;                 /* "none", "old", "sent"; NULL: not established */
+	/* of its weights that are not quantized (push_fp8.c) */
+	bool has_type;
+	enum ws_dtype type;
+	const char *draft;                 /* as in evidence.h */
+	const char *adapters;              /* the same */
 	const char *url;                   /* borrowed from the options */
 	const struct push_weights weights; /* changed by push_target_event only */
 	bool paused;                       /* by this push, and not resumed yet */
