@@ -237,6 +237,7 @@ static void put_evidence(struct ws_jw *w, const struct ws_evidence *e)
 	ws_jw_str(w, "by", e->format.by);
 	ws_jw_end_object(w);
 	ws_jw_str(w, "draft", e->draft);
+	ws_jw_str(w, "adapters", e->adapters);
 	ws_jw_object(w, "caches");
 	for (int i = 0; i < WS_N_CACHES; i++)
 		ws_jw_str(w, ws_cache_name((enum ws_cache)i),

@@ -143,6 +143,8 @@ struct ws_endpoint_info {
 	bool offloads;            /* keeps some weights in CPU memory */
 	bool moves_experts;       /* the place of an expert may change (EPLB) */
 	bool has_draft;           /* it has a draft model, for speculative decoding */
+	/* LoRA: "none", "kept": it was started with them; NULL: not reported. Static */
+	const char *adapters;
 	bool shares_weights;      /* with other processes (--weight-cache-mode) */
 	enum ws_cache_fact caches[WS_N_CACHES]; /* which it has */
 	/* its external cache: "mooncake", "LMCacheConnectorV1"; "": none, or not reported */

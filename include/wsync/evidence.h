@@ -56,7 +56,9 @@ struct ws_evidence {
 		const char *keeps, *sends, *verdict, *by;
 	} format;
 	struct ws_caches caches;
-	const char *draft;          /* "none", "old", "sent"; NULL: not established */
+	/* "none", "old", "sent" (all of it), "untold"; NULL: not established */
+	const char *draft;
+	const char *adapters;       /* "none", "kept": it may have some; NULL: not reported */
 	bool asleep;                /* at the end */
 	bool staged;                /* it has all of it, and has not loaded it */
 };

@@ -138,6 +138,12 @@ void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoi
 	info->on_policy = ws_json_get_string(root, "rl_on_policy_target", NULL) != NULL;
 	info->shares_weights =
 		strcmp(ws_json_get_string(root, "weight_cache_mode", "off"), "off") != 0;
+	const struct ws_json *lora = ws_json_get(root, "enable_lora");
+	if (lora || ws_json_get(root, "lora_paths"))
+		info->adapters = ws_json_bool(lora, false) ||
+		                                 ws_json_count(ws_json_get(root, "lora_paths")) ?
+		                         "kept" :
+		                         "none";
 	const char *drafts = ws_json_get_string(root, "speculative_algorithm", "NGRAM");
 	/* these two need no model */
 	info->has_draft = strcasecmp(drafts, "NGRAM") != 0 && strcasecmp(drafts, "UNO") != 0;

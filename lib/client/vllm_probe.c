@@ -115,6 +115,9 @@ void ws_vllm_decode_config(const struct ws_json *root, struct ws_endpoint_info *
 	ws_json_double(ws_json_get(cache, "cpu_offload_gb"), &gb);
 	info->offloads = gb > 0;
 	info->has_draft = ws_json_type(drafts) == WS_JSON_OBJECT;
+	const struct ws_json *lora = ws_json_get(config, "lora_config");
+	if (lora)
+		info->adapters = ws_json_type(lora) == WS_JSON_NULL ? "none" : "kept";
 	if (config)
 		ws_caches_of_vllm(config, info);
 	take_text(engine, "backend", info->engine, sizeof info->engine);

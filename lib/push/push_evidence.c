@@ -30,7 +30,7 @@ struct ws_evidence push_evidence(const struct ws_push *p, size_t i)
 		.proven = e->proof.proven_bytes,
 		.not_sent = e->proof.not_sent_bytes, .different = e->proof.different,
 		.format = { e->format.keeps, e->format.sends, e->format.verdict, e->format.by },
-		.caches = e->caches, .draft = e->draft,
+		.caches = e->caches, .draft = e->draft, .adapters = e->adapters,
 		.asleep = push_is_asleep(e), .staged = p->opts.stage && e->staged,
 	};
 	snprintf(out.against, sizeof out.against, "%.95s", names->against);

@@ -470,6 +470,43 @@ model.layers.0.mlp.experts.gate_up_proj would be sent"
 	err_lacks "draft model"
 }
 
+@test "a draft model of which a part may be sent is untold" {
+	canned draft '/server_info=200:{"tp_size":1,"dtype":"auto","version":"0.5.23",
+		"quantization":null,"speculative_algorithm":"EAGLE","model_path":"elsewhere"}' \
+		/begin_weight_update=200:x /end_weight_update=200:x '/model_info=200:{}' \
+		'/openapi.json=200:{"paths":{"/begin_weight_update":{},"/end_weight_update":{}}}'
+	safetensors alone.safetensors a.weight:BF16:16,16
+	planned alone.safetensors --verify none
+	expect_status 0
+	err_has "whether all weights of that are sent is not known"
+	llama one '$ s/$/\nmodel.mtp.norm.weight:BF16:64/'
+	planned one --verify none
+	expect_status 0
+	err_has "whether all weights of that are sent is not known"
+	llama two
+	planned two --verify none
+	expect_status 0
+	err_has "its draft model, for speculative decoding, keeps its old weights"
+	planned two --verify none --allow-unknown draft
+	expect_status 0
+	err_lacks "draft model"
+}
+
+@test "a server that serves adapters is told of" {
+	says lora '"quantization":null,"enable_lora":true,"model_path":"elsewhere"'
+	planned "$(m bf16)" --json
+	expect_status 0
+	expect_json 'sum("LoRA adapters" in (l.get("message") or "") for l in lines)' 1
+	expect_json 'lines[-1]["endpoints"][0]["evidence"]["adapters"]' kept
+	says paths '"quantization":null,"lora_paths":[{"lora_name":"a"}],"model_path":"elsewhere"'
+	planned "$(m bf16)"
+	err_has "it serves LoRA adapters"
+	says none '"quantization":null,"enable_lora":null,"lora_paths":null,"model_path":"elsewhere"'
+	planned "$(m bf16)" --json
+	expect_json 'lines[-1]["endpoints"][0]["evidence"]["adapters"]' none
+	expect_json 'sum("LoRA" in (l.get("message") or "") for l in lines)' 0
+}
+
 # large FILE DTYPE BYTES: element 3 of tensor b, beside a matrix in float16, is these bytes.
 large() {
 	safetensors "$1" --holes model.layers.0.mlp.up_proj.weight:F16:16,16 "b:$2:16" >/dev/null

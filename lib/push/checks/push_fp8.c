@@ -408,6 +408,7 @@ int push_check_fp8(struct ws_push *p, struct ws_err *err)
 			ws_config_set_rules(config, ws_quant_rules(is_vllm(&p->to.infos[i]),
 			                                           p->to.infos[i].version));
 		push_note_draft(p, i);
+		push_note_adapters(p, i);
 		rc = check_one(p, i, config, own, &sends, err);
 		ws_config_free(config);
 	}

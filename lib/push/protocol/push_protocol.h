@@ -91,6 +91,8 @@ enum push_scope push_scope_of(const struct ws_push *p, size_t i);
 /* Writes which models an update is for, to servers that can choose. */
 /* Sets `draft` of endpoint i, and warns if its draft model keeps its old weights. */
 void push_note_draft(struct ws_push *p, size_t i);
+/* The same of `adapters`. */
+void push_note_adapters(struct ws_push *p, size_t i);
 void push_write_selector(const struct ws_push *p, struct ws_jw *w);
 int push_scope_begin(struct ws_push *p, struct ws_err *err);
 int push_scope_end(struct ws_push *p, struct ws_err *err);

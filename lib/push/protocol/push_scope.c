@@ -111,19 +111,49 @@ static bool is_draft(const char *name, int64_t layers)
 	       (layer && strtoll(layer + strlen("layers."), NULL, 10) >= layers);
 }
 
-/* False also if it is not known. */
-static bool has_no_draft(const struct ws_push *p)
+/* How many of the tensors are of this layer, scales not counted. */
+static size_t count_layer(const struct ws_plan *plan, int64_t layer)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < plan->n_tensors; i++) {
+		const char *at = strstr(plan->tensors[i].name, "layers.");
+		n += at && strtoll(at + strlen("layers."), NULL, 10) == layer &&
+		     !strstr(at, "_scale");
+	}
+	return n;
+}
+
+/* Of next-token layers, which have all that the last layer of the model has, and more. */
+static bool covers_draft(const struct ws_push *p, int64_t layers)
+{
+	const struct ws_plan *plan = p->from.plan;
+	int64_t drafts;
+	if (!ws_config_int(p->from.input.config, "num_nextn_predict_layers", &drafts) ||
+	    drafts < 1 || layers < 1)
+		return false;
+	const size_t least = count_layer(plan, layers - 1);
+	for (int64_t i = 0; i < drafts; i++)
+		if (!least || count_layer(plan, layers + i) < least)
+			return false;
+	return true;
+}
+
+enum drafts { DRAFT_UNKNOWN, DRAFT_NONE, DRAFT_SOME, DRAFT_WHOLE };
+
+/* Which part of a draft model is among the tensors? */
+static enum drafts find_draft(const struct ws_push *p)
 {
 	const struct ws_config *config = p->from.input.config;
 	const char *arch = config ? ws_config_architecture(config) : "";
 	int64_t layers;
-	if (!config || !ws_config_int(config, "num_hidden_layers", &layers) ||
-	    strcasestr(arch, "eagle") || strcasestr(arch, "nextn") || strcasestr(arch, "mtp"))
-		return false;
+	if (strcasestr(arch, "eagle") || strcasestr(arch, "nextn") || strcasestr(arch, "mtp"))
+		return p->from.plan->n_tensors ? DRAFT_WHOLE : DRAFT_NONE;
+	if (!config || !ws_config_int(config, "num_hidden_layers", &layers))
+		return DRAFT_UNKNOWN;
 	for (size_t i = 0; i < p->from.plan->n_tensors; i++)
 		if (is_draft(p->from.plan->tensors[i].name, layers))
-			return false;
-	return true;
+			return covers_draft(p, layers) ? DRAFT_WHOLE : DRAFT_SOME;
+	return DRAFT_NONE;
 }
 
 /* Begin and update must agree, so all endpoints must know the selector. */
@@ -132,18 +162,37 @@ static bool is_for_target(const struct ws_push *p)
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		if (!push_can(p, i)->selector)
 			return false;
-	return has_no_draft(p);
+	return find_draft(p) == DRAFT_NONE;
 }
 
 void push_note_draft(struct ws_push *p, size_t i)
 {
 	struct push_endpoint *e = &p->to.endpoints[i];
-	e->draft = !p->to.infos[i].has_draft                     ? "none" :
-	           !push_can(p, i)->selector || has_no_draft(p) ? "old" :
-	                                                           "sent";
-	if (strcmp(e->draft, "old") == 0 && !(p->opts.allow_unknown & WS_UNKNOWN_DRAFT))
+	const bool has = p->to.infos[i].has_draft;
+	const enum drafts sent = has ? find_draft(p) : DRAFT_NONE;
+	e->draft = !has                                                ? "none" :
+	           !push_can(p, i)->selector || sent == DRAFT_NONE ? "old" :
+	           sent == DRAFT_WHOLE                                 ? "sent" :
+	                                                                 "untold";
+	if (p->opts.allow_unknown & WS_UNKNOWN_DRAFT)
+		return;
+	if (strcmp(e->draft, "old") == 0)
 		push_warn(p, e->url, "its draft model, for speculative decoding, keeps its old "
 		          "weights: fewer of its tokens will be accepted");
+	if (strcmp(e->draft, "untold") == 0)
+		push_warn(p, e->url, "it has a draft model, for speculative decoding, and whether "
+		          "all weights of that are sent is not known: if not, fewer of its tokens "
+		          "will be accepted");
+}
+
+/* Which adapters are loaded is not asked: each was trained for the weights of its time. */
+void push_note_adapters(struct ws_push *p, size_t i)
+{
+	const char *adapters = p->to.infos[i].adapters;
+	p->to.endpoints[i].adapters = adapters;
+	if (adapters && strcmp(adapters, "kept") == 0)
+		push_warn(p, p->to.endpoints[i].url, "it serves LoRA adapters: those that it has "
+		          "loaded are not changed, and are added to the new weights");
 }
 
 void push_write_selector(const struct ws_push *p, struct ws_jw *w)
