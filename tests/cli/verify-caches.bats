@@ -166,3 +166,17 @@ if path.endswith('/storage-backend/clear') and args: answer = (200, args[0])" pa
 	expect_status 0
 	err_lacks "external cache"
 }
+
+@test "with data-parallel attention a flush is confirmed by one scheduler only" {
+	served a --lineage session
+	curl -s "$url/server_info" | sed 's/^{/{"dp_size":2,"enable_dp_attention":true,/' |
+		sed 's/"dp_size":1,//' >info
+	proxy "$url" "
+if path == '/server_info': answer = (200, open('info').read())"
+	try wsync-push one -e "$url" --state-dir state --json
+	expect_status 0
+	expect_json 'lines[-1]["endpoints"][0]["evidence"]["caches"]["prefix"]' untold
+	try wsync-push one -e "$url" --state-dir state --require caches
+	expect_status 11
+	err_has "does not tell whether all of its caches are clear"
+}

@@ -179,6 +179,10 @@ static void settle_prefix(const struct ws_push *p, size_t i, bool wanted)
 		*prefix = (struct ws_cache_state){ WS_CACHE_OLD, NULL };
 	else if (prefix->fact == WS_CACHE_UNTOLD && !push_to_vllm(p, i))
 		note_prefix(e, "flush_cache"); /* busy before: the update has flushed it */
+	/* The first scheduler answers for all of them. */
+	if (prefix->fact == WS_CACHE_CLEARED && !push_to_vllm(p, i) &&
+	    p->to.infos[i].dp_attention && p->to.infos[i].dp_size > 1)
+		prefix->fact = WS_CACHE_UNTOLD;
 }
 
 /* Names the caches that may hold results of the old weights. */
