@@ -167,6 +167,20 @@ if path.endswith('/storage-backend/clear') and args: answer = (200, args[0])" pa
 	err_lacks "external cache"
 }
 
+@test "11: an empty cache of another server says nothing" {
+	served a --lineage session
+	caches -e "$url" --between "$(pushes)"
+	expect_status 0
+	curl -s "$url/server_info" | sed 's/"random_seed":[0-9]*/"random_seed":7/
+		s/"startup_time":{[^}]*}/"startup_time":{"load":77.25}/' >info
+	proxy "$url" "
+import os
+if path == '/server_info' and os.path.exists('now'): answer = (200, open('info').read())"
+	caches -e "$url" --between "touch now; $(pushes)"
+	expect_status 11
+	err_has "another server answers there since the command, or the server was restarted"
+}
+
 @test "with data-parallel attention a flush is confirmed by one scheduler only" {
 	served a --lineage session
 	curl -s "$url/server_info" | sed 's/^{/{"dp_size":2,"enable_dp_attention":true,/' |
