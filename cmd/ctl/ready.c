@@ -28,6 +28,7 @@ void ready_put(struct ws_jw *w, const struct ws_fleet_view *v)
 		ws_jw_double(w, "coverage", v->coverage);
 	else
 		ws_jw_null(w, "coverage");
+	ws_jw_uint(w, "not_covered", v->not_covered);
 }
 
 enum ui_color ready_color(const struct ws_fleet_view *v)
@@ -144,6 +145,12 @@ static size_t wanted(const struct ctl_job *job)
 /* A yes about a version says so if the server's label is all that it rests on. */
 static const char *comment(const struct ctl_job *job, const struct ws_fleet_view *v)
 {
+	static char text[96];
+	if (v->ready == WS_READY && v->not_covered) {
+		snprintf(text, sizeof text, "%zu of its tensors were left out and are not covered",
+		         v->not_covered);
+		return text;
+	}
 	return v->ready == WS_READY && v->current == WS_CURRENT_BY_LABEL &&
 	                       job->cfg->weight_version ?
 	               "by its label alone" :

@@ -190,6 +190,7 @@ static int prove(struct look *l, struct ws_err *err)
 		v->coverage = r->means == WS_MEANS_PROOF ? r->proof.percent :
 		              r->err.code == WS_OK       ? checksums_cover(r) :
 		                                           -1;
+		v->not_covered = r->err.code == WS_OK ? r->not_sent : 0;
 		if (r->err.code == WS_EMISMATCH && *v->info.weight_version)
 			judge(v, WS_READY_BYTES, "it has weight version %s, but other bytes: %s",
 			      v->info.weight_version, r->err.msg);
@@ -320,7 +321,7 @@ static int judge_current(struct look *l, struct ws_err *err)
 		v->current = c.by;
 		v->established = c.established;
 		v->push = c.push;
-		if (v->coverage >= 100 && !ws_ready_lacks(v->ready))
+		if (v->coverage >= 100 && !v->not_covered && !ws_ready_lacks(v->ready))
 			take_proof(v);
 		else if (c.by == WS_CURRENT_NOT && l->opts->weight_version)
 			judge(v, WS_READY_STALE, "it has weight version %s, but %s",

@@ -522,6 +522,13 @@ canaries() {
 	documented wsync-ctl <<<"$out"
 	try wsync-ctl ready "${to[@]}" small.safetensors --verify hash
 	expect_status 0
+	out_lacks "not covered"
+	try wsync-ctl ready "${to[@]}" small.safetensors --verify hash --include 'a.*'
+	expect_status 0
+	out_has "5 of its tensors were left out and are not covered"
+	try wsync-ctl ready "${to[@]}" small.safetensors --verify hash --include 'a.*' --json
+	expect_json '[(l["not_covered"], l["current_by"] == "proof") for l in lines
+		if l["type"] == "endpoint"]' "[(5, False), (5, False)]"
 	safetensors other.safetensors {a,b,c,d,e,f}.weight:F32:64,16 --seed 2
 	try wsync-ctl ready "${to[@]}" other.safetensors --verify hash --weight-version 5 --json
 	expect_status 1

@@ -58,6 +58,7 @@ struct ws_fleet_view {
 	struct ws_err err;        /* of WS_READY_UNREACHED, else WS_OK */
 	struct ws_endpoint_info info; /* unless it was not reached */
 	double coverage;          /* percent of the bytes that were proven; < 0: none */
+	size_t not_covered;       /* its tensors that the globs left out of the proof */
 	enum ws_current current;  /* of info.weight_version, also where no version is asked for */
 	/* enum ws_require: by the proof, or by the last push, if it may still hold. BY_LABEL: the
 	 * server does not report which start of it answers */
