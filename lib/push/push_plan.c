@@ -125,6 +125,26 @@ static void warn_of_lacking(struct ws_push *p)
 		          ws_quote(r.lacking_first).text);
 }
 
+/* Ranks that have no part of a tensor may save it without elements. */
+static void warn_of_empty(struct ws_push *p)
+{
+	const struct ws_catalog *c = p->from.input.catalog;
+	const char *first = NULL;
+	size_t n = 0;
+	for (size_t i = 0; i < ws_catalog_count(c); i++) {
+		const struct ws_item *item = ws_catalog_item(c, i);
+		if (item->bytes || !ws_glob_choose(p->opts.include, p->opts.n_include,
+		                                   p->opts.exclude, p->opts.n_exclude, item->name))
+			continue;
+		first = first ? first : item->name;
+		n++;
+	}
+	if (n)
+		push_warn(p, NULL, "%zu tensor%s of the source %s no elements and %s not sent, the "
+		          "first is '%s'", n, n == 1 ? "" : "s", n == 1 ? "has" : "have",
+		          n == 1 ? "is" : "are", ws_quote(first).text);
+}
+
 int push_make_plan(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	if (open_source(p, s, err))
@@ -134,6 +154,7 @@ int push_make_plan(struct ws_push *p, const struct ws_push_source *s, struct ws_
 		ws_source_trace(p->from.input.sources[i], p->opts.trace);
 	if (plan_buckets(p, err))
 		return -1;
+	warn_of_empty(p);
 	/* The tensors that an adapter changes may be in the part of another sender. */
 	return p->from.input.transform && p->opts.senders < 2 ?
 	               ws_transform_sends(p->from.input.transform, err) :

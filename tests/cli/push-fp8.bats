@@ -492,6 +492,18 @@ model.layers.0.mlp.experts.gate_up_proj would be sent"
 	err_lacks "draft model"
 }
 
+@test "tensors without elements are counted in a warning" {
+	says some '"quantization":null,"model_path":"elsewhere"'
+	safetensors some.safetensors a:F32:16,16 b:F32:0 c:F32:0,16
+	planned some.safetensors --verify none
+	expect_status 0
+	err_has "2 tensors of the source have no elements and are not sent, the first is 'b'"
+	planned some.safetensors --verify none --exclude b
+	err_has "1 tensor of the source has no elements and is not sent, the first is 'c'"
+	planned some.safetensors --verify none --include a
+	err_lacks "no elements"
+}
+
 @test "a server that serves adapters is told of" {
 	says lora '"quantization":null,"enable_lora":true,"model_path":"elsewhere"'
 	planned "$(m bf16)" --json
