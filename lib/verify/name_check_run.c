@@ -236,6 +236,14 @@ static size_t find_facts(const struct ws_name_check_run_opts *o,
 	return found;
 }
 
+/* The names of this family are not known, but those of its norms, by which it was measured. */
+static int refuse_sizes(const struct ws_name_check_target *t, struct ws_err *err)
+{
+	ws_err_set(err, WS_EMISMATCH, "%s: %s", t->url, t->differs);
+	ws_err_hint(err, "%s", servers_config);
+	return ws_err_where(err, NULL, t->url);
+}
+
 int ws_name_check_run(const struct ws_name_check_run_opts *o, const struct ws_name_check_target *t,
                       struct ws_name_check_run *out, struct ws_err *err)
 {
@@ -276,6 +284,8 @@ int ws_name_check_run(const struct ws_name_check_run_opts *o, const struct ws_na
 	if (is_composed(o, t))
 		return skip_composed(&check, config_of(o->input, t), out);
 	if (!out->layout && !listed && !received) {
+		if (*t->differs && config_of(o->input, t) == o->input->config)
+			return refuse_sizes(t, err);
 		snprintf(out->why, sizeof out->why, "%s%s%.200s", unknown,
 		         *unlisted ? ", and " : "", unlisted);
 		ws_namecheck_left_out(&check, &out->found);

@@ -214,15 +214,23 @@ static void compare_configs(const struct ws_config *named, struct ws_name_check_
 			     sizes[i], theirs, ws_config_path(named), ours);
 }
 
+/* A family without rules has the norms of most others, if its source has them. */
+static bool can_measure(const struct ws_input *in)
+{
+	return in->config &&
+	       (ws_input_known(in) ||
+	        ws_catalog_find(in->catalog, "model.layers.0.input_layernorm.weight"));
+}
+
 int ws_name_check_measure(struct ws_http *http, const struct ws_input *in,
                           struct ws_name_check_target *targets, size_t n, ws_deadline until,
                           const struct ws_cancel *cancel, struct ws_err *err)
 {
 	struct measuring m = { .http = http, .targets = targets, .until = until, .cancel = cancel };
-	if (!in->config || !ws_input_known(in) ||
-	    !ws_config_int(in->config, "num_hidden_layers", &m.layers) || m.layers < 1 ||
-	    m.layers > MOST_LAYERS || !ws_config_int(in->config, "hidden_size", &m.width) ||
-	    m.width < 1 || m.width > MOST_WIDTH)
+	if (!can_measure(in) || !ws_config_int(in->config, "num_hidden_layers", &m.layers) ||
+	    m.layers < 1 || m.layers > MOST_LAYERS ||
+	    !ws_config_int(in->config, "hidden_size", &m.width) || m.width < 1 ||
+	    m.width > MOST_WIDTH)
 		return 0;
 	m.config = ws_config_path(in->config);
 	for (size_t i = 0; in->named && i < n; i++)

@@ -276,6 +276,26 @@ and other/config.json says hidden_size 32"
 	out_has "untouched $url"
 }
 
+@test "sizes are measured for a family without rules too" {
+	llama ckpt
+	remote ckpt
+	curl -s "$url/model_info" | sed 's/LlamaForCausalLM/NewForCausalLM/; s/"llama"/"new"/' >info
+	proxy "$url" "
+if path == '/model_info': answer = (200, open('info').read())"
+	sed -i 's/LlamaForCausalLM/NewForCausalLM/; s/"llama"/"new"/' ckpt/config.json
+	try wsync-push ckpt -e "$url" --dry-run
+	expect_status 0
+	out_lacks "names verified"
+	another num_hidden_layers 1 /layers.1/d
+	sed -i 's/LlamaForCausalLM/NewForCausalLM/; s/"llama"/"new"/' other/config.json
+	try wsync-push other -e "$url"
+	expect_status 1
+	err_has "the server has a model.layers.1, and other/config.json says num_hidden_layers 1"
+	out_has "untouched $url"
+	try wsync-verify names other -e "$url"
+	expect_status 1
+}
+
 @test "one sender compares each source with what the server showed" {
 	llama ckpt
 	remote ckpt
