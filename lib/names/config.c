@@ -7,6 +7,7 @@
 #include "wsync/tool/config.h"
 
 #include "file.h"
+#include "skip_index.h"
 #include "wsync/tool/json_read.h"
 
 #include <stdio.h>
@@ -17,7 +18,8 @@
 
 /* Real files have less than 200 keys and 1000 elements. Larger files are refused, because look-ups
  * walk all keys. */
-enum { MAX_FILE_BYTES = 16 << 20, MAX_KEYS = 4096, MAX_ELEMENTS = 65536 };
+enum { MAX_FILE_BYTES = 16 << 20, MAX_KEYS = 4096, MAX_ELEMENTS = 65536,
+       MAX_GLOBS = 2048 };
 
 struct ws_config {
 	struct ws_json *root;
@@ -26,6 +28,7 @@ struct ws_config {
 	char *path;
 	struct ws_quant quant;
 	const char **skip;          /* quant.skip */
+	struct ws_skip_index *index; /* quant.index */
 };
 
 static const struct ws_json *member(const struct ws_json *level, const char *key)
@@ -89,7 +92,13 @@ static int read_skip(struct ws_config *c, const struct ws_json *list, const char
 		c->skip[c->quant.n_skip++] = name;
 	}
 	c->quant.skip = c->skip;
-	return 0;
+	c->quant.index = c->index = ws_skip_index_make(c->skip, n);
+	if (!c->index)
+		return ws_oom(err);
+	if (ws_skip_index_globs(c->index) <= MAX_GLOBS)
+		return 0;
+	return ws_err_set(err, WS_EINPUT, "%s: \"%s\" has more than %d names with '*'", c->path,
+	                  key, MAX_GLOBS);
 }
 
 /* The numbers of the weights: AWQ and GPTQ say it themselves, compressed-tensors by groups. */
@@ -260,6 +269,7 @@ void ws_config_free(struct ws_config *c)
 	ws_json_free(c->root);
 	ws_json_free(c->beside);
 	free(c->skip);
+	ws_skip_index_free(c->index);
 	free(c->path);
 	free(c);
 }
@@ -376,8 +386,15 @@ int ws_config_set_quant(struct ws_config *c, const struct ws_quant *q, struct ws
 		return ws_oom(err);
 	for (size_t i = 0; i < q->n_skip; i++)
 		skip[i] = q->skip[i];
+	struct ws_skip_index *index = ws_skip_index_make(skip, q->n_skip);
+	if (!index) {
+		free(skip);
+		return ws_oom(err);
+	}
 	free(c->skip);
+	ws_skip_index_free(c->index);
 	c->quant = *q;
 	c->quant.skip = c->skip = skip;
+	c->quant.index = c->index = index;
 	return 0;
 }

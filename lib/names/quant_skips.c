@@ -8,66 +8,165 @@
  *
  * Lists of users, and of servers of unknown family, match whole segments: "mlp.gate" does not match
  * "mlp.gate_proj". */
-#include "wsync/tool/config.h"
+#include "skip_index.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* ---- the index of a list --------------------------------------------------------------------- */
+
+/* Lists have thousands of names, and models have 100,000 modules: names are found by bisection.
+ * Only entries with stars are tried one after the other, so their number is limited. */
+struct piece {
+	const char *at;
+	size_t n;
+};
+
+struct ws_skip_index {
+	const char **listed; /* all entries, sorted */
+	size_t n_listed;
+	struct piece *plain; /* sorted: those without stars, and without ".weight" at the end */
+	size_t n_plain;
+	struct piece *globs; /* those with stars */
+	size_t n_globs;
+};
+
+static int compare_names(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int compare_pieces(const void *a, const void *b)
+{
+	const struct piece *x = a, *y = b;
+	const int c = memcmp(x->at, y->at, x->n < y->n ? x->n : y->n);
+	return c ? c : (x->n > y->n) - (x->n < y->n);
+}
+
+/* What of an entry is matched by segments; n 0: nothing. */
+static struct piece find_piece(const char *entry)
+{
+	static const char leaf[] = ".weight";
+	size_t n = strlen(entry);
+	if (strncmp(entry, "re:", 3) == 0)
+		return (struct piece){ entry, 0 };
+	if (n > strlen(leaf) && strcmp(entry + n - strlen(leaf), leaf) == 0)
+		n -= strlen(leaf);
+	return (struct piece){ entry, n };
+}
+
+void ws_skip_index_free(struct ws_skip_index *x)
+{
+	if (!x)
+		return;
+	free(x->listed);
+	free(x->plain);
+	free(x->globs);
+	free(x);
+}
+
+struct ws_skip_index *ws_skip_index_make(const char *const *skip, size_t n)
+{
+	struct ws_skip_index *x = calloc(1, sizeof *x);
+	if (!x || !(x->listed = calloc(n + 1, sizeof *x->listed)) ||
+	    !(x->plain = calloc(n + 1, sizeof *x->plain)) ||
+	    !(x->globs = calloc(n + 1, sizeof *x->globs))) {
+		ws_skip_index_free(x);
+		return NULL;
+	}
+	for (size_t i = 0; i < n; i++) {
+		const struct piece p = find_piece(skip[i]);
+		x->listed[x->n_listed++] = skip[i];
+		if (p.n && memchr(p.at, '*', p.n))
+			x->globs[x->n_globs++] = p;
+		else if (p.n)
+			x->plain[x->n_plain++] = p;
+	}
+	qsort(x->listed, x->n_listed, sizeof *x->listed, compare_names);
+	qsort(x->plain, x->n_plain, sizeof *x->plain, compare_pieces);
+	return x;
+}
+
+size_t ws_skip_index_globs(const struct ws_skip_index *x)
+{
+	return x->n_globs;
+}
 
 /* ---- whole segments -------------------------------------------------------------------------- */
 
-/* Matches a '*' glob with name[0..n) in at most quadratic time: only the last star is retried. */
-static bool glob(const char *p, size_t n_p, const char *name, size_t n)
+static bool is_end(char c)
 {
-	size_t i = 0, j = 0, star = SIZE_MAX, from = 0;
-	while (j < n) {
-		if (i < n_p && p[i] == '*') {
-			star = i++;
-			from = j;
-		} else if (i < n_p && p[i] == name[j]) {
-			i++;
-			j++;
-		} else if (star != SIZE_MAX) {
-			i = star + 1;
-			j = ++from;
-		} else {
-			return false;
-		}
-	}
-	while (i < n_p && p[i] == '*')
-		i++;
-	return i == n_p;
+	return c == 0 || c == '.';
 }
 
-/* True if an entry matches the module or a module that contains it. */
-static bool covers(const char *entry, size_t n, const char *module)
+/* True if a glob matches the module or a module that contains it. The texts between stars are
+ * looked for from the left, each once: an earlier place leaves more to the next ones. The last text
+ * must end with a segment. */
+static bool glob_covers(const struct piece *glob, const char *module)
 {
 	const size_t len = strlen(module);
-	if (!memchr(entry, '*', n))
-		return n <= len && memcmp(entry, module, n) == 0 &&
-		       (module[n] == 0 || module[n] == '.');
-	for (size_t end = 0; end <= len; end++)
-		if ((module[end] == 0 || module[end] == '.') && glob(entry, n, module, end))
+	const char *p = glob->at, *const end = p + glob->n, *star = memchr(p, '*', glob->n);
+	size_t n = (size_t)(star - p), from = n;
+	if (n > len || memcmp(p, module, n))
+		return false;
+	for (p = star + 1; (star = memchr(p, '*', (size_t)(end - p))); p = star + 1) {
+		n = (size_t)(star - p);
+		const char *found = memmem(module + from, len - from, p, n);
+		if (!found)
+			return false;
+		from = (size_t)(found - module) + n;
+	}
+	n = (size_t)(end - p);
+	for (size_t at = from + n; at <= len; at++)
+		if (is_end(module[at]) && memcmp(module + at - n, p, n) == 0)
 			return true;
 	return false;
 }
 
-static bool ends_with(const char *entry, size_t n, const char *module)
+static bool covers(const struct piece *entry, const char *module, size_t len)
+{
+	return entry->n <= len && memcmp(entry->at, module, entry->n) == 0 &&
+	       is_end(module[entry->n]);
+}
+
+static bool ends_with(const struct piece *entry, const char *module, size_t len)
+{
+	return entry->n < len && module[len - entry->n - 1] == '.' &&
+	       memcmp(module + len - entry->n, entry->at, entry->n) == 0;
+}
+
+static bool has_plain(const struct ws_skip_index *x, const char *at, size_t n)
+{
+	const struct piece key = { at, n };
+	return bsearch(&key, x->plain, x->n_plain, sizeof key, compare_pieces);
+}
+
+/* Has the list the module, one that contains it, or its last segments? */
+static bool is_in_index(const struct ws_skip_index *x, const char *module)
 {
 	const size_t len = strlen(module);
-	return n < len && module[len - n - 1] == '.' && memcmp(module + len - n, entry, n) == 0;
+	for (size_t i = 0; i <= len; i++)
+		if (is_end(module[i]) &&
+		    (has_plain(x, module, i) ||
+		     (i < len && has_plain(x, module + i + 1, len - i - 1))))
+			return true;
+	for (size_t i = 0; i < x->n_globs; i++)
+		if (glob_covers(&x->globs[i], module))
+			return true;
+	return false;
 }
 
 static bool skips_by_segments(const struct ws_quant *q, const char *module)
 {
-	static const char leaf[] = ".weight";
+	const size_t len = strlen(module);
+	if (q->index)
+		return is_in_index(q->index, module);
 	for (size_t i = 0; i < q->n_skip; i++) {
-		const char *entry = q->skip[i];
-		size_t n = strlen(entry);
-		if (n > strlen(leaf) && strcmp(entry + n - strlen(leaf), leaf) == 0)
-			n -= strlen(leaf);
-		if (n == 0 || strncmp(entry, "re:", 3) == 0)
-			continue;
-		if (covers(entry, n, module) || ends_with(entry, n, module))
+		const struct piece p = find_piece(q->skip[i]);
+		if (p.n && memchr(p.at, '*', p.n) ? glob_covers(&p, module) :
+		                                    p.n && (covers(&p, module, len) ||
+		                                            ends_with(&p, module, len)))
 			return true;
 	}
 	return false;
@@ -138,21 +237,33 @@ static const char *without_model(const char *name)
 /* Is one of the entries this name? */
 static bool is_listed(const struct ws_quant *q, const char *name)
 {
+	if (q->index)
+		return bsearch(&name, q->index->listed, q->index->n_listed, sizeof name,
+		               compare_names);
 	for (size_t i = 0; i < q->n_skip; i++)
 		if (strcmp(q->skip[i], name) == 0)
 			return true;
 	return false;
 }
 
+/* strstr(front + text, name) */
+static bool contains(const char *front, const char *text, const char *name)
+{
+	for (; *front; front++) {
+		const size_t n = strlen(front);
+		if (strncmp(front, name, n) == 0 && strncmp(text, name + n, strlen(name + n)) == 0)
+			return true;
+	}
+	return strstr(text, name);
+}
+
 /* Does an entry about experts contain this name? So an entry for one expert skips all of them.
  * `normal`: entries count with and without "model." in front. */
 static bool is_in_experts(const struct ws_quant *q, const char *name, bool normal)
 {
-	char entry[MOST_OF_A_NAME + 8];
 	for (size_t i = 0; strstr(name, "experts") && i < q->n_skip; i++) {
-		snprintf(entry, sizeof entry, "%s%.1000s", normal ? "model." : "",
-		         normal ? without_model(q->skip[i]) : q->skip[i]);
-		if (strstr(entry, "experts") && strstr(entry, name))
+		const char *entry = normal ? without_model(q->skip[i]) : q->skip[i];
+		if (contains(normal ? "model." : "", entry, name))
 			return true;
 	}
 	return false;

@@ -218,6 +218,88 @@ TEST(entries_stand_for_segments)
 	}
 }
 
+static const char *a_segment(unsigned *seed, bool starred)
+{
+	static const char *const segments[] = { "a", "b", "ab", "weight", "*", "a*", "*b" };
+	*seed = *seed * 1103515245 + 12345;
+	return segments[(*seed >> 16) % (starred ? 7 : 4)];
+}
+
+static void make_name(char *name, size_t size, unsigned *seed, bool starred)
+{
+	const char *first = a_segment(seed, starred), *second = a_segment(seed, starred);
+	const char *third = a_segment(seed, starred);
+	const unsigned kind = (*seed >> 8) % 3;
+	if (kind == 0)
+		snprintf(name, size, "%s", first);
+	else if (kind == 1)
+		snprintf(name, size, "%s.%s", first, second);
+	else
+		snprintf(name, size, "%s.%s.%s", first, second, third);
+}
+
+/* Long lists have an index, in which all entries must have the meaning that each has alone. */
+TEST(a_list_skips_what_any_of_its_entries_skips)
+{
+	enum { ENTRIES = 6 };
+	unsigned seed = 7, skipped = 0;
+	for (unsigned i = 0; i < 3000; i++) {
+		char names[ENTRIES][32], module[32];
+		const char *entries[ENTRIES];
+		const bool starred = i % 2;
+		const unsigned rule = i % 3 ? 0 : WS_SKIP_VLLM;
+		bool any = false;
+		struct ws_err err = WS_ERR_INIT;
+		struct ws_config *c = parse("{}");
+		make_name(module, sizeof module, &seed, false);
+		for (size_t k = 0; k < ENTRIES; k++) {
+			make_name(names[k], sizeof names[k], &seed, starred);
+			entries[k] = names[k];
+			const struct ws_quant one = { .skip = &entries[k], .n_skip = 1,
+				                      .rules = rule };
+			any |= ws_quant_skips(&one, module);
+		}
+		const struct ws_quant q = { .method = "fp8", .skip = entries, .n_skip = ENTRIES,
+			                    .rules = rule };
+		assert_int_equal(ws_config_set_quant(c, &q, &err), 0);
+		if (ws_quant_skips(ws_config_quant(c), module) != any)
+			fail_msg("%s, %s, ...: %s", names[0], names[1], module);
+		skipped += any;
+		ws_config_free(c);
+	}
+	assert_in_range(skipped, 300, 2700);
+}
+
+/* Without limits these few kilobytes take longer than the test may. */
+TEST(a_hostile_list_costs_little)
+{
+	enum { ENTRIES = 2000, SEGMENTS = 2000 };
+	struct ws_buf text;
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_config *c = NULL;
+	char module[2 * SEGMENTS + 2];
+	for (size_t i = 0; i < SEGMENTS; i++)
+		memcpy(module + 2 * i, "a.", 2);
+	memcpy(module + 2 * SEGMENTS, "a", 2);
+	for (unsigned most = ENTRIES; most <= 4096; most += 2096) {
+		ws_buf_init(&text, 64 << 20);
+		ws_buf_puts(&text, "{\"quantization_config\":{\"ignore\":[\"x\"");
+		for (unsigned i = 0; i < most; i++)
+			ws_buf_printf(&text, ",\"*%.1000s.*%.1000s.b%u\"", module, module, i);
+		ws_buf_puts(&text, "]}}");
+		const int rc = ws_config_parse(ws_buf_str(&text), text.len, "c", &c, &err);
+		if (most > ENTRIES)
+			assert_fails(rc, &err, WS_EINPUT, "more than 2048 names with '*'");
+		else
+			assert_int_equal(rc, 0);
+		ws_buf_free(&text);
+		if (rc == 0)
+			assert_false(ws_quant_skips(ws_config_quant(c), module));
+		if (rc == 0)
+			ws_config_free(c);
+	}
+}
+
 TEST(lists_are_matched_as_real_servers_match_them)
 {
 	for (size_t i = 0; i < sizeof skip_rules / sizeof skip_rules[0]; i++) {

@@ -54,6 +54,7 @@ struct ws_quant {
 	/* modules_to_not_convert / ignored_layers, owned by the config */
 	const char *const *skip;
 	size_t n_skip;
+	const struct ws_skip_index *index; /* of skip; NULL: each entry is tried */
 	const char *scale_fmt;        /* "ue8m0": scales are powers of two; "": absent */
 	const char *activation;       /* activation_scheme: "dynamic", "static"; "": absent */
 	const char *algo;             /* ModelOpt's quant_algo, else a format: "NVFP4"; NULL, "" */

@@ -16,6 +16,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { MAX_COMPARED = 1 << 30 };
+
 /* ---- servers --------------------------------------------------------------------------------- */
 
 static bool is_vllm(const struct ws_endpoint_info *info)
@@ -259,6 +261,13 @@ static int check_module(const struct ws_push *p, const struct server *s,
 static int check_modules(const struct ws_push *p, const struct server *s, struct ws_err *err)
 {
 	char module[PUSH_MODULE];
+	const struct ws_quant *q = find_quant(p, s);
+	/* The rules of servers compare each name with each module: real lists have 10,000 names,
+	 * and models 200,000 modules, but not both. */
+	if (q && q->n_skip > MAX_COMPARED / (p->from.plan->n_tensors + 1))
+		return ws_err_set(err, WS_EINPUT, "config.json: %zu modules that are not quantized "
+		                  "are too many for %zu tensors", q->n_skip,
+		                  p->from.plan->n_tensors);
 	for (size_t i = 0; i < p->from.plan->n_tensors; i++) {
 		const struct ws_plan_tensor *t = &p->from.plan->tensors[i];
 		if (is_matrix(t, module) && check_module(p, s, t, module, err))
