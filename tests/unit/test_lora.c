@@ -195,10 +195,19 @@ TEST(patterns_match_as_python_s_do)
 		{ "a\\.b", "a.b", true },
 		{ "a\\.b", "axb", false },
 		{ "(|a)b", "b", true },
+		{ "((((a?){500}){500}){500})", "aaaaaaaaaaaaaaaaaaaa", true },
+		{ "((){100}){150}b", "b", true }, /* a round that adds nothing is the last */
+		{ "((){100}){150}b", "a", false },
+		{ "(a|){3,1}", "", false },
+		{ "(a?){0,2}b", "aab", true },
+		{ "(a?){2}b", "aaab", false },
+		{ "(a?){3}b", "aab", true },
 	};
 	for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
 		const char *wrong;
-		const bool matches = ws_lora_matches(tries[i].pattern, tries[i].name, &wrong);
+		uint64_t left = WS_LORA_MAX_WORK;
+		const bool matches = ws_lora_matches(tries[i].pattern, tries[i].name, &left,
+		                                     &wrong);
 		if (wrong || matches != tries[i].matches)
 			fail_msg("'%s' over '%s': %s", tries[i].pattern, tries[i].name,
 			         wrong ? wrong : "otherwise");
@@ -210,16 +219,44 @@ TEST(patterns_that_are_none_are_refused)
 	/* clang-format off */
 	static const char *const patterns[] = {
 		"(a", "a)", "[a", "*a", "a|*", "(?=a)", "(?P<x>a)", "\\1", "\\b", "a\\", "[b-a]",
-		"((((((((((((((((((a))))))))))))))))))", "((((a?){500}){500}){500})"
+		"((((((((((((((((((a))))))))))))))))))"
 	};
 	/* clang-format on */
 	for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
 		const char *wrong;
-		assert_false(ws_lora_matches(patterns[i], "aaaaaaaaaaaaaaaaaaaa", &wrong) &&
+		uint64_t left = WS_LORA_MAX_WORK;
+		assert_false(ws_lora_matches(patterns[i], "aaaaaaaaaaaaaaaaaaaa", &left, &wrong) &&
 		             !wrong);
 		if (!wrong)
 			fail_msg("'%s' is taken", patterns[i]);
 	}
+	/* more steps than any pattern may take */
+	enum { LONG = 40000 };
+	static char text[LONG + 1];
+	uint64_t left = WS_LORA_MAX_WORK;
+	const char *wrong;
+	for (size_t i = 0; i < LONG; i += 2)
+		memcpy(text + i, "()", 2);
+	assert_false(ws_lora_matches(text, "a", &left, &wrong));
+	assert_null(wrong); /* 20000 */
+	memcpy(text + LONG - 2, "a?", 2);
+	ws_lora_matches(text, "a", &left, &wrong);
+	assert_non_null(wrong);
+}
+
+TEST(all_patterns_together_have_a_limit)
+{
+	uint64_t left = 1000;
+	const char *wrong;
+	for (unsigned i = 0; i < 10 && left; i++)
+		ws_lora_matches("a+b", "aaaaaaaaaaaaaaaaaaaa", &left, &wrong);
+	assert_int_equal(left, 0);
+	assert_non_null(wrong);
+	left = 2; /* plain names are compared fast, and are counted too */
+	for (unsigned i = 0; i < 3; i++)
+		ws_lora_matches("q_proj", "k_proj", &left, &wrong);
+	assert_non_null(wrong);
+	assert_false(ws_lora_matches("q_proj", "q_proj", &left, &wrong));
 }
 
 /* ---- config ---- */

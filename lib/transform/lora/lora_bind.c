@@ -427,7 +427,8 @@ static int bind_name(struct ws_binder *b, struct ws_lora_module *m, size_t n, st
 		rc = place_params(b, p, err);
 	}
 	free(p);
-	return rc;
+	/* Also after an error, which may come from comparisons that were not made. */
+	return ws_lora_config_check_work(&b->adapter->config, err) ? -1 : rc;
 }
 
 static int bind_modules(struct ws_binder *b, struct ws_err *err)

@@ -213,11 +213,11 @@ static int get_flag(const struct ws_json *root, const char *what, const char *ke
 }
 
 static int read_pattern(const struct ws_json *v, const char *what, const char *list, bool is_rank,
-                        struct ws_lora_pattern *out, struct ws_err *err)
+                        uint64_t *left, struct ws_lora_pattern *out, struct ws_err *err)
 {
 	const char *wrong;
 	int64_t rank;
-	ws_lora_matches(out->text, "", &wrong);
+	ws_lora_matches(out->text, "", left, &wrong);
 	if (wrong)
 		return ws_err_set(err, WS_EINPUT, "%s: %s: pattern '%s': %s", what, list,
 		                  ws_quote(out->text).text, wrong);
@@ -248,7 +248,7 @@ static int read_patterns(struct ws_lora_config *c, const struct ws_json *root, c
 		p->text = ws_arena_text(&c->arena, text, strlen(text));
 		if (!p->text)
 			return ws_oom(err);
-		if (read_pattern(v, what, key, is_rank, p, err))
+		if (read_pattern(v, what, key, is_rank, c->left, p, err))
 			return -1;
 	}
 	return 0;
@@ -361,9 +361,15 @@ int ws_lora_config_parse(const char *text, size_t len, const char *what, struct 
                          struct ws_err *err)
 {
 	*out = (struct ws_lora_config){ .rank = 0 };
+	out->left = ws_arena_alloc(&out->arena, sizeof *out->left);
+	if (!out->left)
+		return ws_oom(err);
+	*out->left = WS_LORA_MAX_WORK;
 	struct ws_json *root = ws_json_parse(text, len, what, err);
-	if (!root)
+	if (!root) {
+		ws_lora_config_free(out);
 		return -1;
+	}
 	const int rc = read_config(out, root, what, err);
 	ws_json_free(root);
 	if (rc)
@@ -377,14 +383,22 @@ void ws_lora_config_free(struct ws_lora_config *c)
 	*c = (struct ws_lora_config){ .rank = 0 };
 }
 
+int ws_lora_config_check_work(const struct ws_lora_config *c, struct ws_err *err)
+{
+	return *c->left ? 0 :
+	                  ws_err_set(err, WS_EINPUT, "adapter_config.json: its names and patterns "
+	                             "are too many or too complicated for this number of "
+	                             "modules");
+}
+
 /* ---- ranks and scales of modules ---- */
 
 static int find_pattern(const struct ws_lora_pattern *p, size_t n, const char *module,
-                        double *value, struct ws_err *err)
+                        uint64_t *left, double *value, struct ws_err *err)
 {
 	for (size_t i = 0; i < n; i++) {
 		const char *wrong;
-		const bool matches = ws_lora_matches(p[i].text, module, &wrong);
+		const bool matches = ws_lora_matches(p[i].text, module, left, &wrong);
 		if (wrong)
 			return ws_err_set(err, WS_EINPUT, "adapter module '%s': pattern '%s': %s",
 			                  ws_quote(module).text, ws_quote(p[i].text).text, wrong);
@@ -400,8 +414,8 @@ int ws_lora_config_find(const struct ws_lora_config *c, const char *module, int6
                         float *scale, struct ws_err *err)
 {
 	double r = (double)c->rank, alpha = c->alpha;
-	if (find_pattern(c->ranks, c->n_ranks, module, &r, err) ||
-	    find_pattern(c->alphas, c->n_alphas, module, &alpha, err))
+	if (find_pattern(c->ranks, c->n_ranks, module, c->left, &r, err) ||
+	    find_pattern(c->alphas, c->n_alphas, module, c->left, &alpha, err))
 		return -1;
 	*rank = (int64_t)r;
 	*scale = (float)(alpha / (c->rslora ? sqrt(r) : r));
@@ -422,31 +436,32 @@ static bool ends_in(const char *name, const char *end)
 }
 
 /* otherwise: for a pattern that is not understood. */
-static bool names_match(const struct ws_lora_names *names, const char *module, bool otherwise)
+static bool names_match(const struct ws_lora_config *c, const struct ws_lora_names *names,
+                        const char *module, bool otherwise)
 {
 	const char *wrong;
 	if (names->pattern) {
-		const bool matches = ws_lora_matches_all(names->pattern, module, &wrong);
+		const bool matches = ws_lora_matches_all(names->pattern, module, c->left, &wrong);
 		return wrong ? otherwise : matches;
 	}
-	for (size_t i = 0; i < names->n; i++)
+	for (size_t i = 0; ws_lora_spend(c->left, 1) && i < names->n; i++)
 		if (ends_in(module, names->list[i]))
 			return true;
 	return false;
 }
 
-bool ws_lora_is_saved_as(const char *entry, const char *name)
+bool ws_lora_is_saved_as(const struct ws_lora_config *c, const char *entry, const char *name)
 {
 	char pattern[WS_LORA_MAX_NAME + 32];
 	const char *wrong;
 	const int n = snprintf(pattern, sizeof pattern, "(?:.*\\.)?(?:%s)(?:\\..*)?", entry);
-	return n < (int)sizeof pattern && ws_lora_matches_all(pattern, name, &wrong);
+	return n < (int)sizeof pattern && ws_lora_matches_all(pattern, name, c->left, &wrong);
 }
 
 static bool is_saved(const struct ws_lora_config *c, const char *module)
 {
 	for (size_t i = 0; i < c->saved.n; i++)
-		if (ws_lora_is_saved_as(c->saved.list[i], module))
+		if (ws_lora_is_saved_as(c, c->saved.list[i], module))
 			return true;
 	return false;
 }
@@ -484,6 +499,8 @@ static int64_t layer_of(const struct ws_lora_config *c, const char *module)
 
 static bool is_of_layers(const struct ws_lora_config *c, const char *module)
 {
+	if (!ws_lora_spend(c->left, c->n_layers + c->layers_pattern.n + 1))
+		return false;
 	const int64_t layer = layer_of(c, module);
 	for (size_t i = 0; i < c->n_layers; i++)
 		if (layer >= 0 && c->layers[i] == layer)
@@ -508,9 +525,10 @@ static bool ties_factors(const struct ws_lora_config *c)
 	static const char *const ends[] = { "embed_tokens", "lm_head" };
 	const char *wrong;
 	for (size_t i = 0; c->tying && i < sizeof ends / sizeof *ends; i++) {
-		if (c->targets.pattern && ws_lora_matches_all(c->targets.pattern, ends[i], &wrong))
+		if (c->targets.pattern && 
+		    ws_lora_matches_all(c->targets.pattern, ends[i], c->left, &wrong))
 			return true;
-		for (size_t k = 0; k < c->targets.n; k++)
+		for (size_t k = 0; ws_lora_spend(c->left, 1) && k < c->targets.n; k++)
 			if (ends_in(c->targets.list[k], ends[i]))
 				return true;
 	}
@@ -522,7 +540,7 @@ const char *ws_lora_config_omits(const struct ws_lora_config *c, const char *mod
 	static const char targets[] = "target_modules";
 	if (tied && ends_in(module, "lm_head") && ties_factors(c))
 		return NULL;
-	if (names_match(&c->excluded, module, false))
+	if (names_match(c, &c->excluded, module, false))
 		return "exclude_modules";
 	if (is_saved(c, module))
 		return "modules_to_save";
@@ -530,25 +548,25 @@ const char *ws_lora_config_omits(const struct ws_lora_config *c, const char *mod
 		return c->params.given ? targets : NULL;
 	if (c->targets.pattern && strcasecmp(c->targets.pattern, "all-linear") == 0)
 		return is_linear(module) ? NULL : targets;
-	if (!names_match(&c->targets, module, true))
+	if (!names_match(c, &c->targets, module, true))
 		return targets;
 	return c->targets.pattern || is_of_layers(c, module) ? NULL : "layers_to_transform";
 }
 
-static bool is_understood(const char *pattern)
+static bool is_understood(const struct ws_lora_config *c, const char *pattern)
 {
 	const char *wrong = NULL;
 	if (pattern)
-		ws_lora_matches_all(pattern, "", &wrong);
+		ws_lora_matches_all(pattern, "", c->left, &wrong);
 	return !wrong;
 }
 
 bool ws_lora_config_is_understood(const struct ws_lora_config *c)
 {
-	return is_understood(c->targets.pattern) && is_understood(c->excluded.pattern);
+	return is_understood(c, c->targets.pattern) && is_understood(c, c->excluded.pattern);
 }
 
 bool ws_lora_config_has_param(const struct ws_lora_config *c, const char *parameter)
 {
-	return names_match(&c->params, parameter, false);
+	return names_match(c, &c->params, parameter, false);
 }

@@ -18,17 +18,18 @@
 static bool has_saved(const struct ws_adapter *a, const char *entry)
 {
 	for (size_t i = 0; i < a->n_tensors; i++)
-		if (ws_lora_is_saved_as(entry, a->tensors[i].name))
+		if (ws_lora_is_saved_as(&a->config, entry, a->tensors[i].name))
 			return true;
 	return false;
 }
 
 /* A task's classes are named whether the model has them or not: "classifier", "score". */
-static const struct ws_item *find_saved(const struct ws_catalog *base, const char *entry)
+static const struct ws_item *find_saved(const struct ws_binder *b, const char *entry)
 {
-	for (size_t i = 0; i < ws_catalog_count(base); i++)
-		if (ws_lora_is_saved_as(entry, ws_catalog_item(base, i)->name))
-			return ws_catalog_item(base, i);
+	const struct ws_lora_config *c = &b->adapter->config;
+	for (size_t i = 0; i < ws_catalog_count(b->base); i++)
+		if (ws_lora_is_saved_as(c, entry, ws_catalog_item(b->base, i)->name))
+			return ws_catalog_item(b->base, i);
 	return NULL;
 }
 
@@ -53,7 +54,7 @@ int ws_lora_check_saved(const struct ws_binder *b, struct ws_err *err)
 		const struct ws_item *item =
 			is_tied_head(b->adapter, entry) || has_saved(b->adapter, entry) ?
 				NULL :
-				find_saved(b->base, entry);
+				find_saved(b, entry);
 		if (!item)
 			continue;
 		ws_err_set(err, WS_EINPUT,

@@ -4,8 +4,8 @@
  *
  * PEFT evaluates re.match("(.*\.)?(KEY)$", module), and re.fullmatch(target_modules, module). The
  * only result is yes or no. So the matcher keeps the set of all positions in the name that the
- * pattern can have reached. There is no backtracking, and a hostile pattern costs at most
- * MAX_STEPS.
+ * pattern can have reached. There is no backtracking. A hostile pattern costs at most
+ * MAX_STEPS, and all comparisons of an adapter WS_LORA_MAX_WORK.
  *
  *   supported: literals . [...] \d \w \s and their opposites, escapes such as \., (...) (?:...)
  *              | * + ? {n,m} and their lazy forms, ^ $
@@ -15,7 +15,8 @@
 #include <ctype.h>
 #include <string.h>
 
-enum { MAX_NAME = WS_LORA_MAX_NAME, WORDS = MAX_NAME / 64 + 1, MAX_DEPTH = 16, MAX_STEPS = 20000 };
+enum { MAX_NAME = WS_LORA_MAX_NAME, WORDS = MAX_NAME / 64 + 1, MAX_DEPTH = 16, MAX_STEPS = 20000,
+       STEP_WORK = 16 };
 
 struct set {
 	uint64_t words[WORDS];
@@ -26,8 +27,16 @@ struct matcher {
 	size_t n;
 	const char *p, *end; /* rest of the pattern */
 	unsigned depth, steps;
+	uint64_t *left;      /* see ws_lora_spend */
 	const char *wrong;   /* why the pattern cannot be used; NULL: nothing so far */
 };
+
+bool ws_lora_spend(uint64_t *left, uint64_t work)
+{
+	const bool can = *left >= work;
+	*left = can ? *left - work : 0;
+	return can;
+}
 
 static bool holds(const struct set *s, size_t i)
 {
@@ -167,6 +176,8 @@ static struct set atom(struct matcher *m, const struct set *in)
 	const char c = *m->p++;
 	if (++m->steps > MAX_STEPS)
 		return refuse(m, "it is too complicated");
+	if (!ws_lora_spend(m->left, STEP_WORK))
+		return refuse(m, "the patterns of the adapter together are too complicated");
 	switch (c) {
 	case '(':
 		return group(m, in);
@@ -242,7 +253,14 @@ static struct set repeat(struct matcher *m, const char *what, const struct set *
 				break;
 		}
 		m->p = what;
+		const struct set before = reached;
 		reached = atom(m, &reached);
+		/* Then all later rounds reach the same. */
+		if (memcmp(&before, &reached, sizeof before) == 0) {
+			if (least <= most)
+				unite(&all, &reached);
+			break;
+		}
 	}
 	return all;
 }
@@ -292,11 +310,12 @@ static bool ends_like(const char *pattern, const char *name)
 	return true;
 }
 
-static bool run(const char *pattern, const char *name, bool whole, const char **wrong)
+static bool run(const char *pattern, const char *name, bool whole, uint64_t *left,
+                const char **wrong)
 {
 	const size_t n = strlen(name);
 	struct matcher m = { .name = name, .n = n < MAX_NAME ? n : 0, .p = pattern,
-		             .end = pattern + strlen(pattern) };
+		             .end = pattern + strlen(pattern), .left = left };
 	struct set in = { { 0 } };
 	put(&in, 0);
 	for (size_t i = 0; !whole && i < m.n; i++)
@@ -309,13 +328,18 @@ static bool run(const char *pattern, const char *name, bool whole, const char **
 	return !m.wrong && n < MAX_NAME && holds(&out, m.n);
 }
 
-bool ws_lora_matches(const char *pattern, const char *name, const char **wrong)
+bool ws_lora_matches(const char *pattern, const char *name, uint64_t *left, const char **wrong)
 {
 	*wrong = NULL;
-	return is_plain(pattern) ? ends_like(pattern, name) : run(pattern, name, false, wrong);
+	if (!is_plain(pattern))
+		return run(pattern, name, false, left, wrong);
+	if (ws_lora_spend(left, 1 + strlen(pattern) / 64))
+		return ends_like(pattern, name);
+	*wrong = "the adapter has too many patterns and modules";
+	return false;
 }
 
-bool ws_lora_matches_all(const char *pattern, const char *name, const char **wrong)
+bool ws_lora_matches_all(const char *pattern, const char *name, uint64_t *left, const char **wrong)
 {
-	return run(pattern, name, true, wrong);
+	return run(pattern, name, true, left, wrong);
 }

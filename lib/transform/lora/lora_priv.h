@@ -9,6 +9,8 @@
 #include "wsync/tool/json_read.h"
 
 enum { WS_LORA_MAX_NAME = 512 }; /* of a module, with the NUL */
+/* Enough for 20,000 modules, each with a pattern of its own for its rank and its alpha. */
+enum { WS_LORA_MAX_WORK = 1 << 30 };
 
 /* ---- adapter_config.json ---- */
 
@@ -40,6 +42,7 @@ struct ws_lora_config {
 	struct ws_lora_names layers_pattern;
 	int64_t *layers;             /* layers_to_transform */
 	size_t n_layers;
+	uint64_t *left;              /* of WS_LORA_MAX_WORK; 0: later answers are wrong */
 	struct ws_arena arena;
 };
 
@@ -54,15 +57,20 @@ int ws_lora_config_find(const struct ws_lora_config *c, const char *module, int6
  * leave those of the file out; NULL: it has factors. tied: the head is the embedding. */
 const char *ws_lora_config_omits(const struct ws_lora_config *c, const char *module, bool tied);
 /* Is this name that of a module of modules_to_save, or inside of one? */
-bool ws_lora_is_saved_as(const char *entry, const char *name);
+bool ws_lora_is_saved_as(const struct ws_lora_config *c, const char *entry, const char *name);
 /* False: a pattern of modules is in a form that is not supported. */
 bool ws_lora_config_is_understood(const struct ws_lora_config *c);
 /* Does target_parameters name this parameter, MODULE.PARAMETER? */
 bool ws_lora_config_has_param(const struct ws_lora_config *c, const char *parameter);
+/* Fails if the names and patterns were too many to compare all of them with all modules. */
+int ws_lora_config_check_work(const struct ws_lora_config *c, struct ws_err *err);
 /* Does the pattern match the end of a name? *wrong: why the pattern is invalid, or NULL. */
-bool ws_lora_matches(const char *pattern, const char *name, const char **wrong);
+bool ws_lora_matches(const char *pattern, const char *name, uint64_t *left, const char **wrong);
 /* Does it match the whole name? */
-bool ws_lora_matches_all(const char *pattern, const char *name, const char **wrong);
+bool ws_lora_matches_all(const char *pattern, const char *name, uint64_t *left, const char **wrong);
+/* Takes the work of comparisons from *left. False: there was less, and nothing is left. One is
+ * about 30 ns. */
+bool ws_lora_spend(uint64_t *left, uint64_t work);
 
 /* ---- keys ---- */
 
