@@ -40,8 +40,8 @@ static int parse_config(const char *text, struct config *c, struct ws_err *err)
 	enum { WORLD, ROUNDS, COUNT, TOTAL, CHECK, SIZES };
 	unsigned long long v[SIZES + sizeof c->sizes / sizeof *c->sizes];
 	size_t n = 0;
-	*c = (struct config){ .nccl = strncmp(text, "3 nccl ", 7) == 0 };
-	if (!c->nccl && strncmp(text, "3 gloo ", 7) != 0)
+	*c = (struct config){ .nccl = strncmp(text, "4 nccl ", 7) == 0 };
+	if (!c->nccl && strncmp(text, "4 gloo ", 7) != 0)
 		return ws_err_set(err, WS_EDATA,
 		                  "the remote wsync-bench describes its measurement in another "
 		                  "format (different version?)");

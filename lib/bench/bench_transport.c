@@ -2,13 +2,16 @@
 /* bench_transport.c - rank 0 of a measured broadcast of test data: hosts the store, numbers the
  * receivers, and measures the time until the last receiver has reported all bytes.
  *
- *   wsync-bench/config    by rank 0: "3 PLANE WORLD ROUNDS COUNT TOTAL CHECK SIZE SIZE ...", in
+ *   wsync-bench/config    by rank 0: "4 PLANE WORLD ROUNDS COUNT TOTAL CHECK SIZE SIZE ...", in
  *                         decimal; PLANE is gloo or nccl; ROUNDS are of each size
- *   wsync-bench/rank      ADD 1 by each receiver: its rank
- *   wsync-bench/done/K/R  by rank R after round K: its hash if the round is checked, else empty
- *   wsync-bench/gloo/...  keys of the gloo mesh
- *   wsync-bench/bare      nccl: id of the reference's communicator; the id of the measured one is
+ *   .../rank              ADD 1 by each receiver: its rank
+ *   .../done/K/R          by rank R after round K: its hash if the round is checked, else empty
+ *   .../gloo/...          keys of the gloo mesh
+ *   .../bare              nccl: id of the reference's communicator; the id of the measured one is
  *                         under the key that torch uses for a group named wsync-bench
+ *
+ * "..." is "/wsync-bench/wsync-bench", by which the store knows the receivers: whoever sets other
+ * keys is no receiver, and is disconnected.
  *
  * A round is COUNT broadcasts of one size, or, if TOTAL is not 0, enough for TOTAL bytes. Over nccl
  * the rounds of the reference count as rounds too, in the order of bench_is_turned. A round that is
@@ -175,7 +178,7 @@ static int check_hashes(void *ctx, int64_t *errors, struct ws_err *err)
 static int publish(struct bench_root *r, struct ws_err *err)
 {
 	char text[2048];
-	int n = snprintf(text, sizeof text, "3 %s %u %u %u %llu %d", r->plane->name, r->world,
+	int n = snprintf(text, sizeof text, "4 %s %u %u %u %llu %d", r->plane->name, r->world,
 	                 r->opts->warmups + r->opts->samples, r->what->count,
 	                 (unsigned long long)r->what->total, r->opts->check);
 	for (size_t i = 0; i < r->what->n_sizes; i++)
@@ -189,6 +192,7 @@ static int open_root(struct bench_root *r, struct ws_err *err)
 	const struct ws_bench_transport *w = r->what;
 	const ws_deadline until = ws_deadline_in(w->timeout_ns);
 	const struct ws_store_opts store = { .host = w->host, .port = w->port, .until = until,
+		                             .group = BENCH_GROUP,
 		                             .cancel = r->opts->cancel, .log = r->opts->log,
 		                             .max_connections = 2 * r->world + 16 };
 	if (make_pattern(r, err) || ws_store_open(&store, &r->store, err) || publish(r, err) ||

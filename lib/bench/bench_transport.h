@@ -11,12 +11,13 @@
 #include "store.h"
 
 #define BENCH_CONFIG "wsync-bench/config"
-#define BENCH_RANK "wsync-bench/rank"
-#define BENCH_DONE "wsync-bench/done/%llu/%u"
-#define BENCH_GLOO "wsync-bench/gloo/"
-#define BENCH_BARE "wsync-bench/bare"
-/* The group of the measured transport, and the key that torch uses for its NCCL id. */
+/* The group of the measured transport. The store takes keys with its name only, as torch's have it;
+ * BENCH_GROUP_ID is what torch calls the NCCL id. */
 #define BENCH_GROUP "wsync-bench"
+#define BENCH_RANK "/wsync-bench/wsync-bench/rank"
+#define BENCH_DONE "/wsync-bench/wsync-bench/done/%llu/%u"
+#define BENCH_GLOO "/wsync-bench/wsync-bench/gloo/"
+#define BENCH_BARE "/wsync-bench/wsync-bench/bare"
 #define BENCH_GROUP_ID "/wsync-bench/wsync-bench//cuda//0"
 #define BENCH_SIZE_MAX (UINT64_C(1) << 40)
 enum { BENCH_COUNT_MAX = 4096, BENCH_WORLD_MAX = 4097 };

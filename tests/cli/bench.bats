@@ -144,15 +144,36 @@ explain "the kernels"
 	eventually grep -q wsync-bench two.err
 }
 
+# Whoever sets other keys than receivers do is no receiver, and must not take the place of one.
+@test "transport: strangers at the port do not keep the receivers out" {
+	port=$(free_port)
+	start root wsync-bench transport --remote 1 --listen "127.0.0.1:$port" --samples 1 \
+		--max-size 64KiB --timeout 60s
+	root=$pid
+	eventually bash -c ": </dev/tcp/127.0.0.1/$port"
+	start strangers /usr/bin/python3 -c "
+import socket, time
+held = []
+for i in range(80):
+    held.append(socket.create_connection(('127.0.0.1', $port)))
+    held[i].sendall(bytes(3000 if i % 2 else 17))
+print('there', flush=True)
+time.sleep(300)"
+	eventually grep -q there strangers.out
+	try wsync-bench transport --join "127.0.0.1:$port" --timeout 60s
+	expect_status 0
+	finished root 0 "$root"
+}
+
 @test "transport: SIGTERM ends a receiver that waits for the others at once" {
 	port=$(free_port)
 	start root wsync-bench transport --remote 2 --listen "127.0.0.1:$port" -vv
 	start one wsync-bench transport --join "127.0.0.1:$port"
 	one=$pid
-	eventually grep -q "WAIT wsync-bench/gloo/2" root.err
+	eventually grep -q "WAIT /wsync-bench/wsync-bench/gloo/2" root.err
 	kill "$one"
 	finished one 143 "$one"
-	err_has "wait for the key wsync-bench/gloo/2: cancelled"
+	err_has "wait for the key /wsync-bench/wsync-bench/gloo/2: cancelled"
 }
 
 @test "push: phases that add up, and what bounds them" {
