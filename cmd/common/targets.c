@@ -4,6 +4,7 @@
 #include "run.h"
 
 #include "wsync/registry.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,7 +85,8 @@ static int check_twice(const struct targets *t, const char *path, struct ws_err 
 	if (rc && path && again < t->n) {
 		ws_err_set(err, WS_EUSAGE, "%s: %s and %s are one endpoint", path, t->urls[first],
 		           t->urls[again]);
-		ws_err_hint(err, "wsync-register remove %s --registry %s", t->urls[again], path);
+		ws_err_hint(err, "wsync-register remove %s --registry %s",
+		            ws_shell_word(t->urls[again]).text, ws_shell_word(path).text);
 	}
 	return rc;
 }

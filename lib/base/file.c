@@ -2,6 +2,7 @@
 #include "file.h"
 
 #include "hash.h"
+#include "wsync/tool/str.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -248,14 +249,15 @@ static int check_trust(const struct stat *st, const char *path, enum ws_file_own
 		distrust(err, path, "belongs to another user, so it is not trusted");
 		return who != WS_FILE_OWN_OR_ROOTS ? -1 :
 		       ws_err_hint(err, "check what it holds, then run: chown %u %s",
-		                   (unsigned)geteuid(), path);
+		                   (unsigned)geteuid(), ws_shell_word(path).text);
 	}
 	if (!(st->st_mode & 022))
 		return 0;
 	distrust(err, path,
 	         S_ISDIR(st->st_mode) ? "others can write there, so its files are not trusted" :
 	                                "others can write it, so it is not trusted");
-	return ws_err_hint(err, "check what it holds, then run: chmod go-w %s", path);
+	return ws_err_hint(err, "check what it holds, then run: chmod go-w %s",
+	                   ws_shell_word(path).text);
 }
 
 /* May this link be followed? Whoever can make one where we read or write would choose our file. */

@@ -350,3 +350,38 @@ void ws_hide_passwords(char *text, bool cut)
 	for (char *p = text; *(p += strspn(p, " \t\n"));)
 		p = hide_password(p, cut);
 }
+
+struct ws_shell_word ws_shell_word(const char *word)
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+				    "/._:@%+=,-", too_long[] = "FILE";
+	struct ws_shell_word to;
+	char shown[sizeof to.text / 2];
+	size_t n = 0;
+	if (strlen(word) >= sizeof shown - 2) {
+		memcpy(to.text, too_long, sizeof too_long);
+		return to;
+	}
+	/* A word that begins with "-" would be an option. */
+	snprintf(shown, sizeof shown, "%s%s", *word == '-' ? "./" : "", word);
+	if (*shown && !shown[strspn(shown, plain)]) {
+		memcpy(to.text, shown, sizeof shown);
+		return to;
+	}
+	to.text[n++] = '\'';
+	for (const char *p = shown; *p; p++) {
+		if (n + 6 > sizeof to.text) { /* many quotes */
+			memcpy(to.text, too_long, sizeof too_long);
+			return to;
+		}
+		if (*p == '\'') {
+			memcpy(to.text + n, "'\\''", 4);
+			n += 4;
+		} else {
+			to.text[n++] = *p;
+		}
+	}
+	to.text[n++] = '\'';
+	to.text[n] = 0;
+	return to;
+}

@@ -159,17 +159,32 @@ static const char *split(const char *text, struct parts *p)
 	return rest ? split_authority(rest, p) : "is neither http nor https";
 }
 
+/* Copies the path, in which characters that mean something to a shell become codes: URLs stand in
+ * commands that messages propose. */
+static void encode_path(const struct parts *p, char path[3 * WS_URL_MAX])
+{
+	for (int i = 0; i < p->path_len; i++) {
+		const unsigned char c = (unsigned char)p->path[i];
+		if (isalnum(c) || strchr("/%:=,+._~-", c))
+			*path++ = (char)c;
+		else
+			path += sprintf(path, "%%%02X", c);
+	}
+	*path = 0;
+}
+
 int ws_endpoint_normalize(const char *text, char *url, size_t n, struct ws_err *err)
 {
 	struct parts p;
-	char port[16] = "";
+	char port[16] = "", path[3 * WS_URL_MAX];
 	const char *why = split(text, &p);
 	if (why)
 		return refuse_url(err, text, why);
 	if (p.port)
 		snprintf(port, sizeof port, ":%u", p.port);
-	const int len = snprintf(url, n, "http%s://%s%s%s%s%.*s", p.tls ? "s" : "", p.v6 ? "[" : "",
-	                         p.host, p.v6 ? "]" : "", port, p.path_len, p.path);
+	encode_path(&p, path);
+	const int len = snprintf(url, n, "http%s://%s%s%s%s%s", p.tls ? "s" : "", p.v6 ? "[" : "",
+	                         p.host, p.v6 ? "]" : "", port, path);
 	return len < 0 || (size_t)len >= n ? refuse_url(err, text, "is too long") : 0;
 }
 

@@ -278,7 +278,7 @@ int ws_registry_check_twin(const struct ws_registry *r, const char *path, const 
 		return 0;
 	ws_err_set(err, WS_EUSAGE, "endpoint %s: it is registered already, as %s", url, twin->url);
 	ws_err_hint(err, "to register it by this name: wsync-register remove %s --registry %s",
-	            twin->url, path);
+	            ws_shell_word(twin->url).text, ws_shell_word(path).text);
 	return ws_err_where(err, NULL, url);
 }
 

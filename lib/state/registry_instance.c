@@ -5,6 +5,8 @@
  * report a sure one (ws_identity). */
 #include "wsync/registry.h"
 
+#include "wsync/tool/str.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +42,8 @@ static int refuse(const char *path, const char *url, const char *other, bool reg
 	           registered ? "is registered already as" : "is also named", other);
 	if (registered)
 		ws_err_hint(err, "to register it by this name: wsync-register remove %s "
-		                 "--registry %s", other, path);
+		                 "--registry %s", ws_shell_word(other).text,
+		            ws_shell_word(path).text);
 	else
 		ws_err_hint(err, "name it once");
 	return ws_err_where(err, NULL, url);

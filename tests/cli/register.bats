@@ -197,6 +197,24 @@ $url  ok"
 	expect_status 0
 }
 
+@test "a command that a hint proposes is safe to paste" {
+	wsync-register add --no-check 'http://127.0.0.1:9/$(touch$IFS$9pwned);x' --registry 'r;touch pwned'
+	try wsync-register add --no-check 'http://localhost:9/$(touch$IFS$9pwned);x' \
+		--registry 'r;touch pwned'
+	expect_status 2
+	err_has "hint: to register it by this name: wsync-register remove"
+	bash -c "$(sed -n 's/^hint: to register it by this name: //p' <<<"$err")"
+	try wsync-register list --registry 'r;touch pwned'
+	out_lacks 127.0.0.1
+	chmod go+w 'r;touch pwned'
+	try wsync-register list --registry 'r;touch pwned'
+	err_has "then run: chmod go-w"
+	bash -c "$(sed -n 's/^hint: .*then run: //p' <<<"$err")"
+	try wsync-register list --registry 'r;touch pwned'
+	expect_status 0
+	[ ! -e pwned ]
+}
+
 @test "this machine is registered by one of its names" {
 	for other in localhost:7 '[::1]:7' http://127.1:7; do
 		rm -rf "$scratch/state"
@@ -221,7 +239,7 @@ http://127.0.0.1:7 --registry $scratch/state/wsync/registry.json"
 	synthetic_push
 	expect_status 2
 	err_has "r.json: http://localhost:7 and http://[::1]:7 are one endpoint"
-	err_has "hint: wsync-register remove http://[::1]:7 --registry r.json"
+	err_has "hint: wsync-register remove 'http://[::1]:7' --registry r.json"
 	try wsync-register remove 'http://[::1]:7' --registry r.json
 	expect_status 0
 	synthetic_push --connect-timeout 1ms

@@ -23,6 +23,7 @@ TEST(addresses_have_one_form)
 		{ "10.0.0.1.nip.io.:1", "http://10.0.0.1.nip.io.:1" },
 		{ "http://gw/Engine/3/", "http://gw/Engine/3" },
 		{ "http://gw:1/a%20b", "http://gw:1/a%20b" },
+		{ "http://gw/$(a);b&c'd*[e]!~", "http://gw/%24%28a%29%3Bb%26c%27d%2A%5Be%5D%21~" },
 	};
 	for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
 		char url[WS_URL_MAX], again[WS_URL_MAX];

@@ -3,6 +3,7 @@
 #include "file.h"
 #include "registry_file.h"
 #include "test.h"
+#include "wsync/tool/str.h"
 
 #include <signal.h>
 #include <sys/stat.h>
@@ -285,14 +286,15 @@ CASE(one_endpoint_has_one_name)
 	static const char *const names[] = { "localhost", "127.0.0.1", "[::1]" };
 	struct ws_err err;
 	bool updated;
-	char url[64], words[128];
+	char url[64], words[1024];
 	(void)state;
 	add("http://gpu7:30000");
 	for (size_t i = 0; i < 3; i++) {
 		snprintf(url, sizeof url, "http://%s:30000", names[i]);
 		struct ws_registry_entry first = entry(url);
 		add(url);
-		snprintf(words, sizeof words, "wsync-register remove %s --registry ", url);
+		snprintf(words, sizeof words, "wsync-register remove %s --registry ",
+			         ws_shell_word(url).text);
 		for (size_t k = 0; k < 3; k++) {
 			snprintf(url, sizeof url, "http://%s:30000/", names[k]);
 			struct ws_registry_entry e = entry(url);

@@ -214,6 +214,41 @@ TEST(a_buffer_refuses_what_passes_its_limit_and_remembers)
 	ws_buf_free(&b);
 }
 
+/* What a shell makes of the word. */
+static void expand(const char *word, char *got, size_t n)
+{
+	char command[1024];
+	snprintf(command, sizeof command, "printf %%s %s", word);
+	FILE *f = popen(command, "r");
+	assert_non_null(f);
+	got[fread(got, 1, n - 1, f)] = 0;
+	assert_int_equal(pclose(f), 0);
+}
+
+TEST(words_of_commands_are_quoted_for_a_shell)
+{
+	static const char *const words[] = {
+		"/srv/registry.json", "a b", "x;touch y", "$(touch y)", "`touch y`", "it's", "''''",
+		"~", "*", "a\nb", "$HOME", "a\\b", "\"", "{a,b}", "#", "!x", "h\xc3\xa9", "a&b|c>d<e",
+	};
+	char got[256];
+	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+		expand(ws_shell_word(words[i]).text, got, sizeof got);
+		assert_string_equal(got, words[i]);
+	}
+	assert_string_equal(ws_shell_word("/srv/a-b_c.json").text, "/srv/a-b_c.json");
+	assert_string_equal(ws_shell_word("").text, "''");
+	assert_string_equal(ws_shell_word("-x").text, "./-x");
+	char longest[2000] = "";
+	for (size_t n = 1; n < sizeof longest; n++) {
+		memset(longest, n % 2 ? '\'' : 'a', n);
+		longest[n] = 0;
+		const struct ws_shell_word word = ws_shell_word(longest);
+		assert_true(strlen(word.text) < sizeof word.text);
+		assert_true(strcmp(word.text, "FILE") == 0 || strlen(word.text) >= n);
+	}
+}
+
 TEST(deadlines_saturate)
 {
 	assert_int_equal(ws_deadline_in(INT64_MAX), WS_FOREVER);

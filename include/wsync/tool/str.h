@@ -56,6 +56,11 @@ int ws_check_label(const char *text, const char *what, size_t most, struct ws_er
 /* Copies at most n-1 bytes of s with invalid UTF-8 and the characters that are not shown replaced
  * by '?', so that foreign text can be quoted on a terminal. Returns dst. */
 char *ws_printable(char *dst, size_t n, const char *s, size_t len);
+/* A word of a command that a message proposes, quoted for a shell where that is necessary. */
+struct ws_shell_word {
+	char text[768];
+};
+struct ws_shell_word ws_shell_word(const char *word);
 /* Puts asterisks in the place of the user and password of "http://user:password@host", and of the
  * password of "user:password@host": messages quote arguments. cut: the text has lost its end; then
  * what may be a password goes, too. */
