@@ -15,6 +15,7 @@
 #include <microhttpd.h>
 
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,8 @@
 #endif
 
 enum { MAX_BODY = 256 << 20, MAX_CONNECTIONS = 256, IDLE_SECONDS = 30 };
+static const size_t MAX_BODIES = (size_t)1 << 30;
+static atomic_size_t bodies; /* bytes of the requests that are being received or handled */
 
 struct ws_serve_http {
 	struct MHD_Daemon *daemon;
@@ -41,6 +44,7 @@ struct exchange {
 	bool has_nul;   /* its target has %00, at which libmicrohttpd's strings end */
 	struct ws_buf body;
 	struct ws_serve_reply reply;
+	size_t counted; /* of the body, in `bodies` */
 	uint64_t discarded;
 	bool refused;   /* reply is the complete answer; the body is discarded */
 	bool last;      /* close the connection after this answer */
@@ -92,6 +96,13 @@ static bool has_left(const void *ctx)
 	return poll(&p, 1, 0) > 0;
 }
 
+static void free_body(struct exchange *x)
+{
+	ws_buf_free(&x->body);
+	atomic_fetch_sub(&bodies, x->counted);
+	x->counted = 0;
+}
+
 static void refuse(struct exchange *x, unsigned status, const char *json)
 {
 	x->refused = true;
@@ -99,7 +110,7 @@ static void refuse(struct exchange *x, unsigned status, const char *json)
 	ws_buf_puts(&x->reply.body, json);
 	x->reply.status = status;
 	x->reply.type = "application/json";
-	ws_buf_free(&x->body);
+	free_body(x);
 }
 
 /* Before release 1.0 the head of a request stays where it was received. The release that runs may
@@ -171,10 +182,17 @@ static enum MHD_Result begin(const struct ws_serve_handler *h, struct MHD_Connec
 	return x->endless ? queue_reply(c, x) : MHD_YES;
 }
 
-static enum MHD_Result upload(struct exchange *x, const char *data, size_t *n)
+static enum MHD_Result upload(const struct ws_serve_handler *h, struct exchange *x,
+                              const char *data, size_t *n)
 {
 	const size_t size = *n;
 	*n = 0;
+	if (!x->refused) {
+		x->counted += size;
+		if (atomic_fetch_add(&bodies, size) + size >
+		    (h->bodies_most ? h->bodies_most : MAX_BODIES))
+			refuse(x, 503, "{\"detail\":\"too many large requests at the same time\"}");
+	}
 	if (!x->refused && ws_buf_add(&x->body, data, size))
 		refuse(x, 413, "{\"detail\":\"Content Too Large\"}");
 	if (!x->refused)
@@ -256,7 +274,7 @@ static enum MHD_Result answer(void *cls, struct MHD_Connection *c, const char *u
 	struct ws_serve_slot *slot = slot_of(c);
 	if (*size) {
 		ws_serve_slot_received(slot, *size);
-		return upload(x, data, size);
+		return upload(h, x, data, size);
 	}
 	if (!x->refused) {
 		rq.body = ws_buf_str(&x->body);
@@ -281,7 +299,7 @@ static void finish(void *cls, struct MHD_Connection *c, void **state,
 	ws_serve_slot_reading(slot_of(c));
 	if (!x)
 		return;
-	ws_buf_free(&x->body);
+	free_body(x);
 	ws_buf_free(&x->reply.body);
 	free(x);
 	*state = NULL;

@@ -62,6 +62,9 @@ struct ws_serve_handler {
 	/* Runs the request to its end. Called by several threads at once. */
 	void (*handle)(void *ctx, const struct ws_serve_request *rq, struct ws_serve_reply *rp);
 	int64_t read_ns; /* as in ws_serve_accept_opts; 0: 30 s */
+	/* The limit of the bodies of all unfinished requests together, in bytes; 0: 1 GiB. Requests
+	 * beyond it are answered with 503. */
+	size_t bodies_most;
 };
 
 struct ws_serve_http; /* opaque */

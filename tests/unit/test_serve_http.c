@@ -42,11 +42,14 @@ static void handle(void *ctx, const struct ws_serve_request *rq, struct ws_serve
 	ws_buf_puts(&rp->body, "fine");
 }
 
+static size_t bodies_most;
+
 static void start(int64_t read_ns)
 {
 	const struct ws_serve_handler handler = { .admit = admit,
 		                                  .handle = handle,
-		                                  .read_ns = read_ns };
+		                                  .read_ns = read_ns,
+		                                  .bodies_most = bodies_most };
 	struct ws_err err = WS_ERR_INIT;
 	const int fd = ws_sock_listen("127.0.0.1", 0, 0, NULL, &port, &err);
 	if (fd < 0 || ws_serve_http_open(&handler, fd, &http, &err))
@@ -179,6 +182,51 @@ SERVED(a_request_that_does_not_end_is_cut_and_one_that_is_worked_on_is_not)
 	assert_answer(held, "HTTP/1.1 200", "fine");
 	assert_closed(held); /* no further request came */
 	assert_int_equal(atomic_load(&handled), 1);
+}
+
+static int post(size_t length, size_t sent)
+{
+	char *text = calloc(1, length + 200);
+	assert_non_null(text);
+	const int head = snprintf(text, 200, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %zu"
+	                          "\r\n\r\n", length);
+	memset(text + head, 'x', sent);
+	const int fd = dial(text);
+	free(text);
+	return fd;
+}
+
+SERVED(all_bodies_together_have_a_limit)
+{
+	bodies_most = 100000;
+	start(0);
+	bodies_most = 0;
+	const int held = post(80000, 60000);
+	int fd = post(0, 0);
+	/* until the server has read what the first one sent */
+	const ws_deadline until = ws_deadline_in(LONG);
+	for (bool refused = false; !refused;) {
+		char text[4096] = "";
+		close(fd);
+		fd = post(60000, 60000);
+		assert_true(hear(fd, text, sizeof text - 1, until) > 0);
+		refused = strstr(text, "HTTP/1.1 503");
+		assert_false(ws_deadline_passed(until));
+	}
+	close(fd);
+	assert_served();
+	close(held); /* which frees its share */
+	for (bool taken = false; !taken;) {
+		char text[4096] = "";
+		fd = post(60000, 60000);
+		assert_true(hear(fd, text, sizeof text - 1, until) > 0);
+		taken = strstr(text, "HTTP/1.1 200");
+		assert_false(ws_deadline_passed(until));
+		close(fd);
+	}
+	fd = post(110000, 110000);
+	assert_answer(fd, "HTTP/1.1 503", "too many large requests at the same time");
+	close(fd);
 }
 
 SERVED(a_request_with_two_lengths_is_the_last)
