@@ -445,8 +445,8 @@ static int refuse_unsure(const char *url, unsigned unsure, bool sleeps, struct w
 {
 	ws_err_set(err, WS_EREFUSED, "%s: a request to release or to wake its %s was not answered, "
 	           "and to ask again may end the server", url, ws_memory_text(unsure));
-	ws_err_hint(err, "restart the server; or, if you know that it is %s: wsync-ctl %s --tags %s "
-	                 "-e %s", sleeps ? "awake" : "released", sleeps ? "sleep" : "wake",
+	ws_err_hint(err, "restart the server; or, if you know that it is %s: wsync-ctl %s --tags "
+	                 "%s -e %s", sleeps ? "awake" : "released", sleeps ? "sleep" : "wake",
 	            ws_memory_text(unsure), url);
 	return ws_err_where(err, NULL, url);
 }

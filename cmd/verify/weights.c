@@ -278,7 +278,7 @@ static int ask(struct shown *s, const struct opt_args *args, struct ws_err *err)
 	if (!rc && !cfg->twice && !cfg->reset)
 		rc = targets_connect(s->to, &cfg->common, s->job->ui, err) ||
 		                     targets_check_readable(s->to, cfg->pushing.state_dir,
-		                                            ws_deadline_in(cfg->timeout_ns),
+		                                            ws_deadline_in(verify_timeout(cfg)),
 		                                            err) ?
 		             -1 :
 		             0;

@@ -249,13 +249,15 @@ static void judge_record(struct ws_fleet_view *v, const struct ws_journal_entry 
 }
 
 /* What the server says itself, if no record says who did it. */
-static void judge_memory(struct ws_fleet_view *v, const struct ws_journal_list *list, bool proves)
+static void judge_memory(struct ws_fleet_view *v, const struct ws_journal_list *list,
+                         bool proves)
 {
 	const struct ws_endpoint_info *info = v->info.info_path ? &v->info : NULL;
 	const struct ws_known k = ws_known(list, v->url, info);
 	v->unreadable = !ws_known_readable(&k, info);
 	if (v->unreadable && proves)
-		judge(v, WS_READY_UNPROVEN, "%s, and cannot be compared", ws_known_memory(&k, info));
+		judge(v, WS_READY_UNPROVEN, "%s, and cannot be compared",
+		      ws_known_memory(&k, info));
 	if (v->info.sleeping)
 		judge(v, WS_READY_PAUSED, "it sleeps, and its memory is released");
 	if (v->paused)

@@ -676,7 +676,7 @@ again() {
 		# shellcheck disable=SC2086  # words
 		try $command -e "$url"
 		[ "$status" != 0 ] || [[ $command == *names* ]] || explain "$command"
-		is_asked "$url" /weights_checker 0 || explain "$command: $(posts "$url")"
+		is_asked "$url" /weights_checker 0 || explain "$command: $(journal "$url" paths)"
 	done
 	try wsync-verify weights one.safetensors -e "$url"
 	expect_status 5
@@ -685,6 +685,8 @@ again() {
 	# A vLLM says it itself.
 	endpoint two --lineage vllm-0.33
 	try wsync-ctl sleep -e "$url"
+	expect_status 0
+	expect_journal "$url" 's["released"]' "['weights', 'kv_cache']"
 	rm state/wsync/pushes/*.json
 	try wsync-verify weights one.safetensors -e "$url"
 	expect_status 5

@@ -75,7 +75,8 @@ static void expect(unsigned asleep, unsigned unsure)
 /* From each state, each deed with each outcome: what is known while it is asked, and then. */
 SCRATCH_TEST(every_deed_is_unsure_until_its_answer)
 {
-	static const unsigned states[] = { 0, W, KV, W | KV, ALL }, masks[] = { W, KV, W | KV, ALL };
+	static const unsigned states[] = { 0, W, KV, W | KV, ALL },
+			      masks[] = { W, KV, W | KV, ALL };
 	for (unsigned s = 0; s < 5; s++)
 		for (unsigned m = 0; m < 4; m++)
 			for (unsigned c = 0; c < 6; c++) {

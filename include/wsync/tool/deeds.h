@@ -34,11 +34,11 @@ struct ws_known {
 	bool told;                /* a record of this start of the server tells of its memory */
 	bool restarted;           /* only a record of an earlier start does */
 	bool slept;               /* released, or woken and not filled again */
-	bool kept_caches;         /* told by hand, of caches: a push that resumes nobody leaves them */
+	bool kept_caches;         /* only caches, by hand: a push that resumes nobody leaves them */
 	unsigned asleep;          /* enum ws_memory: released */
 	unsigned unsure;          /* a request to release or to wake it was not answered */
 	const struct ws_journal_entry *paused; /* the last record of a pause; NULL: none */
-	const struct ws_journal_entry *mixed;  /* the last record of incomplete weights; NULL: none */
+	const struct ws_journal_entry *mixed;  /* the last one of incomplete weights; NULL */
 	const char *mixture;      /* what it says of them, as the start of a sentence */
 };
 /* What this record of the server says of it, unless its own word says otherwise. */

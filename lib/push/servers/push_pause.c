@@ -240,7 +240,8 @@ static bool holds_mixture(const struct push_endpoint *e)
 static bool stays_paused(const struct ws_push *p, const struct push_endpoint *e)
 {
 	return e->paused &&
-	       (push_lacks_memory(e) || (holds_mixture(e) && p->opts.on_partial == WS_PARTIAL_PAUSE));
+	       (push_lacks_memory(e) ||
+	        (holds_mixture(e) && p->opts.on_partial == WS_PARTIAL_PAUSE));
 }
 
 /* Starts a call to the paused endpoints that are to be resumed. silent: those that did not answer
