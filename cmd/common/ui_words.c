@@ -30,8 +30,9 @@ static const char *const alike[] = {
 	"master-address", "master-port", "min-coverage", "min-endpoints", "model",
 	"nccl-from", "on-partial", "only-stale", "packed-scales", "pause", "pool",
 	"prompts", "protocol", "quantize", "registry", "reset", "round", "scratch",
-	"sender", "shared-gpu", "skip-modules", "stage", "state-dir", "tokens", "tp", "transform-on",
-	"trust-values", "twice", "two-phase", "ue8m0", "unpack", "verify", "weight-version",
+	"sender", "shared-gpu", "skip-modules", "stage", "state-dir", "tokens", "tp",
+	"transform-on", "trust-values", "twice", "two-phase", "ue8m0", "unpack", "verify",
+	"weight-version",
 };
 
 static bool is_alike(const char *option, const char *field, size_t n)

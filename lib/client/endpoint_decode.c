@@ -72,8 +72,8 @@ static void take_nccl(const struct ws_json *root, struct ws_endpoint_info *info)
 /* The argument of --model-path, or --model, of a command whose words are not quoted. */
 static bool read_argument(const char *command, char *dst, size_t n)
 {
-	const char *at = strstr(command, "--model-path");
-	at = at ? at : strstr(command, "--model");
+	const char *at = strstr(command, "-model-path");
+	at = at ? at : strstr(command, "-model");
 	const char *value = at ? at + strcspn(at, " =") : NULL;
 	if (!value || !*value)
 		return false;

@@ -509,8 +509,8 @@ static int write_down(struct repair *r, struct ws_err *err)
 
 /* ---- all together ---------------------------------------------------------------------------- */
 
-/* True if only a push can complete its weights, or only a restart heals it. A wake brings back those
- * that wsync-ctl released at a server that keeps a copy. */
+/* True if only a push can complete its weights, or only a restart heals it. A wake brings back
+ * those that wsync-ctl released at a server that keeps a copy. */
 static bool is_incomplete(const struct repair *r, size_t i)
 {
 	const struct ws_repair_answer *a = &r->answers[i];

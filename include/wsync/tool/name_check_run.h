@@ -41,8 +41,8 @@ struct ws_name_check_target {
 /* The model directory that an endpoint reports, if it has a config.json readable on this machine;
  * else NULL. */
 const char *ws_name_check_model_dir(const struct ws_endpoint_info *info);
-/* The config there, with the rules of the server's release. NULL: none can be read here. A malformed
- * config counts as missing, not as an error: the operator did not name it. */
+/* The config there, with the rules of the server's release. NULL: none can be read here. A
+ * malformed config counts as missing, not as an error: the operator did not name it. */
 struct ws_config *ws_name_check_config(const struct ws_endpoint_info *info);
 /* The config of the first of n servers that keeps FP8, whose blocks and list of modules decide what
  * t makes of the weights. NULL: there is none, or t does not need one. */

@@ -59,7 +59,8 @@ struct push_sends {
 	const char *name[WS_N_SENDS]; /* of the first tensor of each format; NULL: not sent */
 };
 int push_sends_open(const struct ws_plan *plan, struct push_sends *out, struct ws_err *err);
-/* Fills in `name`. A 16-bit matrix that q's list has is OTHER; q: of the server, NULL: not known. */
+/* Fills in `name`. A 16-bit matrix that q's list has is OTHER; q: of the server, NULL: not
+ * known. */
 void push_sends_find(struct push_sends *s, const struct ws_quant *q);
 /* Have the scales of these codes the sizes of that weight_block_size? packed: the caller wants
  * packed ones, which are not compared. */

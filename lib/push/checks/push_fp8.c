@@ -245,8 +245,8 @@ static int check_module(const struct ws_push *p, const struct server *s,
 		              "are sent", "push to it alone, with {quantize} fp8", false, err);
 	if (left && !skips && !ws_format_is_expert(t->name, t->n_dims) &&
 	    !ws_select_is_known(module))
-		return allows(p) ? 0 : refuse(s, t->name, "does not say that it keeps this module in "
-		                              "16 bits", quantizes(p) ?
+		return allows(p) ? 0 : refuse(s, t->name, "does not say that it keeps this module "
+		                              "in 16 bits", quantizes(p) ?
 		                              "{skip_modules} says which it keeps so" :
 		                              "push a checkpoint that has it in FP8", true, err);
 	return left && !skips ?

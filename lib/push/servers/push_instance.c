@@ -5,10 +5,10 @@
  * with success. So does one of several servers behind a load balancer. All endpoints are asked at
  * once which start of which server they are (identity.h): when they are detected, without a group
  * also before the last bucket, and as the last request of the push, when they answer prompts again.
- * Each is asked MANY times at once, over several connections: a load balancer shows two servers. One
- * that chooses by chance between two is missed once in eight times before the pause, and without a
- * group once in 128 times at the end. In a group, whose connections show a server that was replaced,
- * one request is enough at the end. */
+ * Each is asked MANY times at once, over several connections: a load balancer shows two servers.
+ * One that chooses by chance between two is missed once in eight times before the pause, and
+ * without a group once in 128 times at the end. In a group, whose connections show a server that
+ * was replaced, one request is enough at the end. */
 #include "identity.h"
 #include "push_protocol.h"
 
