@@ -18,6 +18,7 @@ the files.
 """
 import collections
 import concurrent.futures
+import fcntl
 import json
 import os
 import resource
@@ -557,7 +558,10 @@ def check_claims(point, world, said, where):
         if point.kind == "rival" and world.protocol.before:
             # whichever of the two found memory otherwise than it was told leaves it paused
             continue
-        released = journal(e)["state"]["released"]  # such a server would die of a prompt
+        # Such a server would die of a prompt; whether an unanswered wake was obeyed is not known.
+        released = journal(e)["state"]["released"] or (
+            world.protocol.before and point.role == "resume_memory_occupation"
+            and i == point.victim)
         check(not paused or (stays and (state == "partial" or released))
               or (stays and point.kind == "freeze"), text)
 
@@ -637,11 +641,16 @@ def check_left(point, world, done):
     check({e["url"] for e in left} <= kept, "%s are left, %s are recorded" % (left, records))
     silent = "to leave group" in done.stderr or "to join group" in done.stderr \
         or "may still wait" in done.stderr or "could not be" in done.stderr
-    check(left or silent or point.kind == "die" or not records,
+    owes = any(e.get("unlabelled") or e.get("unsure") for r in records for e in r["endpoints"])
+    check(left or silent or owes or point.kind == "die" or not records,
           "a record of nothing: %s, %s" % (records, done))
     where = os.path.join(world.state, "wsync/locks")
     for name in os.listdir(where) if os.path.isdir(where) else []:
-        check(os.path.getsize(os.path.join(where, name)) == 0, "lock %s is not let go" % name)
+        with open(os.path.join(where, name), "rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                check(False, "lock %s is not let go" % name)
 
 
 def follow(point, world):
@@ -657,10 +666,15 @@ def follow(point, world):
                 world.ctl("repair", "--forget", "-e", world.names.get(e.url, e.url))
         recorded = {world.own_name(e["url"]): e["asleep"] for r in world.records()
                     for e in r["endpoints"]}
+        unsure = {world.own_name(e["url"]) for r in world.records()
+                  for e in r["endpoints"] if e.get("unsure")}
         # what no record knows, such as a wake that was not answered, is its owner's
         for e in world.endpoints:
-            rest = set(journal(e)["state"]["released"]) - set((recorded.get(e.url)
-                or "").split(","))
+            rest = set(journal(e)["state"]["released"])
+            if e.url in unsure:
+                world.ctl("repair", "--forget", "-e", world.names.get(e.url, e.url))
+            else:
+                rest -= set((recorded.get(e.url) or "").split(","))
             if rest:
                 e.post("/resume_memory_occupation", {"tags": sorted(rest)})
     for attempt in range(6):  # a server of torch that waits in vain takes its time to notice
