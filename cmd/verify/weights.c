@@ -275,7 +275,7 @@ static int ask(struct shown *s, const struct opt_args *args, struct ws_err *err)
 	struct ws_verify_result *results = calloc(s->to->n, sizeof *results);
 	s->counts = calloc(s->to->n, sizeof *s->counts);
 	int rc = results && s->counts ? 0 : ws_oom(err);
-	if (!rc && !cfg->twice && !cfg->reset)
+	if (!rc && !cfg->reset)
 		rc = targets_connect(s->to, &cfg->common, s->job->ui, err) ||
 		                     targets_check_readable(s->to, cfg->pushing.state_dir,
 		                                            ws_deadline_in(verify_timeout(cfg)),

@@ -69,15 +69,26 @@ static void take_nccl(const struct ws_json *root, struct ws_endpoint_info *info)
 	info->nccl_nvls = symmetric || ws_json_get_bool(root, "enable_nccl_nvls", false);
 }
 
-/* The argument of --model-path, or --model, of a command whose words are not quoted. */
+/* The value of the last such option of a command whose words are not quoted; NULL: none. */
+static const char *find_option(const char *command, const char *option)
+{
+	const size_t n = strlen(option);
+	const char *value = NULL;
+	for (const char *at = command; (at = strstr(at, option)); at += n)
+		if (at >= command + 3 && memcmp(at - 3, " --", 3) == 0 &&
+		    (at[n] == ' ' || at[n] == '='))
+			value = at + n + 1;
+	return value;
+}
+
+/* The path that a server was started with. */
 static bool read_argument(const char *command, char *dst, size_t n)
 {
-	const char *at = strstr(command, "-model-path");
-	at = at ? at : strstr(command, "-model");
-	const char *value = at ? at + strcspn(at, " =") : NULL;
-	if (!value || !*value)
+	const char *value = find_option(command, "model-path");
+	value = value ? value : find_option(command, "model");
+	if (!value)
 		return false;
-	value += 1 + strspn(value + 1, "'\"");
+	value += strspn(value, "'\"");
 	ws_printable(dst, n, value, strcspn(value, " '\""));
 	return *dst != 0;
 }

@@ -27,7 +27,7 @@ static int meet_senders(struct ws_push *p, struct ws_err *err)
 }
 
 /* Detects the servers. A dry run needs no endpoint. A completion has its protocol already, and
- * wakes nobody. */
+ * wakes what is recorded as released. */
 static int detect(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	if (!p->opts.n_endpoints)
@@ -38,7 +38,8 @@ static int detect(struct ws_push *p, const struct ws_push_source *s, struct ws_e
 		return -1;
 	push_match_records(p);
 	push_read_memory(p);
-	if ((!p->opts.complete && push_note_asleep(p, s->asleep, err)) || push_check_awake(p, err))
+	const unsigned asleep = p->opts.complete ? WS_MEMORY_RECORDED : s->asleep;
+	if (push_note_asleep(p, asleep, err) || push_check_awake(p, err))
 		return -1;
 	return push_twins(p, err) ||
 	                       (!p->opts.complete && push_choose(p, err)) ||

@@ -141,31 +141,6 @@ void push_end_group(struct ws_push *p)
 	free(locks);
 }
 
-/* An update that still waits at the server, behind running requests, would find no group and end
- * the server. When our side has closed, it fails there. */
-static bool may_not_leave(const struct ws_push *p, size_t i)
-{
-	const enum ws_code said = p->to.errs[i].code;
-	return p->run.weights_dirty && p->protocol->bucket && push_can(p, i)->dies_of_group &&
-	       (said == WS_ETIMEOUT || said == WS_ECANCELLED) &&
-	       push_sent(p) == p->run.bucket_base;
-}
-
-static void keep_waiting_ones(struct ws_push *p)
-{
-	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		if (!may_not_leave(p, i))
-			continue;
-		ws_group_forget_member(p->link.group, i);
-		if (p->to.endpoints[i].weights.state == WS_PARTIAL)
-			continue; /* a push, or a restart, is needed in any case */
-		push_warn(p, p->to.endpoints[i].url,
-		          "may still begin the update that it did not answer, and would end "
-		          "without its group: when it answers again, wsync-ctl destroy-group %s",
-		          ws_group_name(p->link.group));
-	}
-}
-
 void push_drop_group(struct ws_push *p)
 {
 	bool *lost = calloc(p->opts.n_endpoints, sizeof *lost);
@@ -176,7 +151,6 @@ void push_drop_group(struct ws_push *p)
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		p->to.members[i].inside = p->run.weights_dirty || p->to.endpoints[i].left_open ||
 		                          p->to.endpoints[i].weights.state == WS_PARTIAL;
-	keep_waiting_ones(p);
 	/* Leaving may take no longer than joining. */
 	ws_group_close(take_group(p), lost,
 	               push_cleanup_deadline(p, p->opts.init_ns < DESTROY_NS ? p->opts.init_ns :

@@ -67,7 +67,6 @@ struct push_run {
 	int64_t transfer_since;
 	uint64_t progress_base;            /* progress of the transport when the transfer began */
 	uint64_t sent_base;                /* bytes that the group had sent when the run began */
-	uint64_t bucket_base;              /* and when its last bucket began */
 	uint64_t posted;                   /* payload bytes in requests, on disk, or of a worker */
 	size_t n_made[2]; /* tensors computed by the CPU [0] and by the GPU [1] */
 	size_t bucket;

@@ -201,6 +201,9 @@ or others changed its memory: wsync-ctl repair --forget --endpoint $url"
 	asleep one weights,kv_cache --fault refuse:update_weight_version:2
 	try wsync-push two.safetensors -e "$url" --asleep weights,kv_cache --weight-version 8
 	expect_status 5
+	try wsync-ctl repair # which gives it the weight version
+	expect_status 0
+	out_has "has got weight version 8"
 	expect_two "$url"
 }
 

@@ -221,34 +221,3 @@ stopped() { ! grep -hvE '^[0-9]+ \(.*\) T ' /proc/"$1"/task/*/stat; }
 	told=$(tr -s ' \n' ' ' <push.err)
 	[[ $told =~ "was waiting "[0-9.]+" s $who" ]] || explain "not said for what"
 }
-
-# asked: the server at $url has been sent an update.
-asked() { [ "$(journal "$url" "sum('from_distributed' in r['path'] for r in j['requests'])")" != 0 ]; }
-
-# The server takes the update up after the push has ended: without its group it would end.
-@test "a group stays where an update waits that the server has not begun" {
-	local lineage how server
-	for lineage in sglang-2026 sglang-0.5; do
-		for how in "--bucket-timeout 1s" ""; do
-			endpoint "$lineage-${#how}" --lineage "$lineage" --fault-delay 3s \
-				--fault slow:update_weights_from_distributed:1
-			server=$pid
-			# shellcheck disable=SC2086 # words
-			start push wsync-push small.safetensors -e "$url" --pause none \
-				--flush never $how
-			if [ -n "$how" ]; then
-				finished push 10
-			else
-				eventually asked
-				kill -TERM "$pid"
-				finished push 143
-			fi
-			err_has "may still begin the update that it did not answer"
-			expect_journal "$url" 'paths.count("/destroy_weights_update_group")' 0
-			# The update is over when another one has been answered.
-			try wsync-push small.safetensors -e "$url"
-			expect_status 0
-			kill -0 "$server" || explain "the server has ended"
-		done
-	done
-}

@@ -411,6 +411,11 @@ if every sender has sent its part since"
 	expect_status 9
 	try wsync-ctl repair --forget --endpoint "$url"
 	expect_status 0
+	turn 2 # that push came between the turns of the round
+	expect_status 9
+	err_has "another push has changed its weights since the turns before"
+	turn 1
+	expect_status 0
 	turn 2
 	expect_status 0
 	try wsync-ctl version -e "$url"

@@ -226,6 +226,8 @@ TEST(the_path_of_the_start_is_found)
 		{ "{\"model_path\":\"/m\",\"tokenizer_path\":\"/m\",\"launch_command\":"
 		  "\"x.py --config f.yaml\"}", "/m" },
 		{ "{\"model_path\":\"/m\",\"launch_command\":\"x.py --model\"}", "/m" },
+		{ "{\"model_path\":\"/new\",\"launch_command\":\"x.py --model-impl sglang"
+		  " --speculative-draft-model-path /d --model /m\"}", "/m" },
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		struct ws_endpoint_info info = { .tp_size = 1 };

@@ -38,7 +38,6 @@ int push_move(struct ws_push *p, struct push_request *r, const struct push_bucke
 	*m = (struct push_moved){ 0 };
 	ws_watchdog_bucket(p->watch.watchdog, k->b, p->from.plan->n_buckets,
 	                   p->from.plan->buckets[k->b].bytes, k->flush);
-	p->run.bucket_base = push_sent(p);
 	push_alive(p); /* before the first byte leaves */
 	if (t->ops->send_bucket(t, k->payloads, k->n_payloads, until, err))
 		return -1;
