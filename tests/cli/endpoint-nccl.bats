@@ -224,7 +224,7 @@ nobody_is_left() {
 	expect_status 0
 	urls=()
 	gpu_endpoint vllm --lineage vllm-0.33
-	push -v --on-partial pause
+	push -v --on-partial pause --allow-unknown format
 	expect_status 0
 	err_has "settings of $url: NCCL_CUMEM_ENABLE -2, NCCL_NVLS_ENABLE 2"
 }

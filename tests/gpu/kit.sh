@@ -20,7 +20,7 @@ cuda=()
 [ -e "$build/tests/gpu/fake_cuda.so" ] || cuda=(CUDA=0) # as that was built
 # shellcheck disable=SC2016  # for make and for the loader
 "${MAKE:-make}" --no-print-directory BUILD="$kit/build" "${cuda[@]}" programs gpu-programs \
-    LDFLAGS="${LDFLAGS-} -s -Wl,-z,noseparate-code,--build-id=none,--disable-new-dtags,-rpath,'\$\$ORIGIN/../lib:\$\$ORIGIN/../../lib'"
+    LDFLAGS="${LDFLAGS-} -s -no-pie -Wl,-z,noseparate-code,--build-id=none,--disable-new-dtags,-rpath,'\$\$ORIGIN/../lib:\$\$ORIGIN/../../lib'"
 find "$kit/build" -maxdepth 1 ! -type d -delete
 # of the doubles, which run everywhere
 find "$kit/build/tests/gpu" -name 'test_*' ! -name '*_gpu' -delete
@@ -59,8 +59,10 @@ if [ -e "$bats/libexec/bats-core" ]; then
     done
 fi
 # What those files read.
-mkdir -p "$kit/tests/data"
-cp -Rp tests/data/lora "$kit/tests/data"
+for dir in bases/dense good/plain; do
+    mkdir -p "$kit/tests/data/lora/${dir%/*}"
+    cp -Rp "tests/data/lora/$dir" "$kit/tests/data/lora/$dir"
+done
 rm -rf "$kit"/*/*/__pycache__
 cat >"$kit/check.sh" <<'EOS'
 #!/bin/sh

@@ -97,8 +97,10 @@ class Watch:
         last_done = self.looks[-1][0]
         asked = {name: len(requests) / last_done for name, requests in self.journals().items()}
         for done, sizes, files in self.looks[1:]:
-            new = set(files) - set(first_files)  # a history that is full gets a second file
-            assert all(f.endswith("history.jsonl.1") for f in new), "new files: %s" % sorted(new)
+            # A history that is full gets a second file.
+            files, before = ([f for f in some if not f.endswith("history.jsonl.1")]
+                             for some in (files, first_files))
+            assert len(files) == len(before), "new files: %s" % sorted(set(files) - set(before))
             for name, now in sizes.items():
                 was = first_sizes[name]
                 story = "%s: %s, later %s" % (name, was, now)
