@@ -214,7 +214,8 @@ static const char *fate_of(const struct ws_journal_entry *e)
 static bool is_harmless(const struct ws_fleet_view *v, const struct ws_journal_endpoint *at)
 {
 	const bool kept = v->info.info_path && ws_endpoint_keeps_weights(&v->info);
-	return at->state != WS_PARTIAL && (kept || !((at->asleep | at->unsure) & WS_MEMORY_WEIGHTS));
+	return at->state != WS_PARTIAL &&
+	       (kept || !((at->asleep | at->unsure) & WS_MEMORY_WEIGHTS));
 }
 
 static void judge_record(struct ws_fleet_view *v, const struct ws_journal_entry *e,

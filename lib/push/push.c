@@ -248,6 +248,7 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 		e->paused_since = e->paused_ns = 0;
 		e->asleep = e->unsure = e->recorded_asleep = e->recorded_unsure = 0;
 		e->recorded = e->hand_paused = false;
+		e->cleaned.asleep = e->cleaned.unsure = 0;
 		e->may_finish = e->holds_parts = e->label_moved = e->label_read =
 			e->labelled = false;
 		e->end = WS_END_UNKNOWN;

@@ -538,6 +538,12 @@ def olds_of(point):
     return ("old", "other") if point.kind == "rival" else ("old",)
 
 
+def unsure_of(world):
+    """URLs of those that did not answer a request to wake or to release memory."""
+    return {world.own_name(e["url"]) for r in world.records()
+            for e in r["endpoints"] if e.get("unsure")}
+
+
 def check_claims(point, world, said, where):
     """said: url to (state, left paused). Nobody is called what he is not, nobody that is whole is
     paused."""
@@ -559,9 +565,7 @@ def check_claims(point, world, said, where):
             # whichever of the two found memory otherwise than it was told leaves it paused
             continue
         # Such a server would die of a prompt; whether an unanswered wake was obeyed is not known.
-        released = journal(e)["state"]["released"] or (
-            world.protocol.before and point.role == "resume_memory_occupation"
-            and i == point.victim)
+        released = journal(e)["state"]["released"] or e.url in unsure_of(world)
         check(not paused or (stays and (state == "partial" or released))
               or (stays and point.kind == "freeze"), text)
 
@@ -666,8 +670,7 @@ def follow(point, world):
                 world.ctl("repair", "--forget", "-e", world.names.get(e.url, e.url))
         recorded = {world.own_name(e["url"]): e["asleep"] for r in world.records()
                     for e in r["endpoints"]}
-        unsure = {world.own_name(e["url"]) for r in world.records()
-                  for e in r["endpoints"] if e.get("unsure")}
+        unsure = unsure_of(world)
         # what no record knows, such as a wake that was not answered, is its owner's
         for e in world.endpoints:
             rest = set(journal(e)["state"]["released"])
@@ -734,7 +737,7 @@ def after_kill(point, world):
         done = world.ctl("repair")
         check(done.rc in (0, 9), "%s: %s" % (attempt, done))
         told = {e["url"]: (e["state"], e["paused"]) for e in done.of("endpoint")}
-        torn = [e for e in done.of("endpoint") if e["state"] == "partial"
+        torn = [e for e in done.of("endpoint") if e["state"] == "partial" or e.get("unsure")
                 or (e["paused"] and "weights" in (e["asleep"] or ""))]
         check((done.rc == 9) == bool(torn), "%s: %s, %s" % (attempt, done, done.of("endpoint")))
         for e in world.endpoints:  # of whom nothing is told all is well
@@ -784,7 +787,7 @@ def run_signal(point, world):
     check_claims(point, world, claims_of(done, world), "its end")
     check_left(point, world, done)
     # Only a push can give weights back that were released.
-    released = any(e["paused"] and "weights" in (e.get("asleep") or "")
+    released = any((e["paused"] and "weights" in (e.get("asleep") or "")) or e.get("unsure")
                    for r in world.records() for e in r["endpoints"])
     partial = any(e["state"] == "partial" for e in done.end["endpoints"])
     repair = world.ctl("repair")

@@ -67,6 +67,11 @@ struct push_endpoint {
 	bool slept;        /* a run found memory released, and not all is back yet */
 	unsigned asleep;   /* enum ws_memory: still released */
 	unsigned unsure;   /* the same: a request to wake it was not answered */
+	/* as the record said that this run has cleaned up; instance: of that start, or 0 */
+	struct {
+		unsigned asleep, unsure;
+		uint64_t instance;
+	} cleaned;
 	bool recorded;     /* a record says which memory is released, or unsure: */
 	unsigned recorded_asleep, recorded_unsure;
 	bool hand_paused;  /* wsync-ctl has paused it, as far as is recorded */

@@ -120,6 +120,12 @@ void push_read_memory(struct ws_push *p)
 		const struct ws_endpoint_info *info = p->to.probed ? &p->to.infos[i] : NULL;
 		struct ws_known k = ws_known(&list, e->url, info);
 		ws_known_add(&k, &p->recovery.left, e->url, info);
+		const struct ws_journal_endpoint was = { .instance = e->cleaned.instance };
+		if (!k.told && e->cleaned.asleep && !ws_journal_is_other(&was, info)) {
+			k.told = k.slept = true;
+			k.asleep = e->cleaned.asleep;
+			k.unsure = e->cleaned.unsure;
+		}
 		e->recorded = k.told;
 		e->recorded_asleep = k.asleep;
 		e->recorded_unsure = k.unsure;
