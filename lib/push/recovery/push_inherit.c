@@ -82,7 +82,8 @@ void push_clean_up(struct ws_push *p, struct ws_journal_entry *entry)
 		                       p->opts.cancel);
 		end_updates(p, r, now, n);
 		for (size_t i = 0; i < n; i++) {
-			struct push_endpoint *e = &p->to.endpoints[push_find_endpoint(p, now[i].url)];
+			struct push_endpoint *e =
+				&p->to.endpoints[push_find_endpoint(p, now[i].url)];
 			e->cleaned.asleep = now[i].asleep;
 			e->cleaned.unsure = now[i].unsure;
 			e->cleaned.instance = now[i].instance;
