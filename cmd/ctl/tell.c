@@ -297,8 +297,8 @@ static int tell(struct ctl_job *job, const struct request *r, struct ws_err *err
 	return rc;
 }
 
-/* Also shows push records: a healthy server may be paused, and answer no prompts. No server reports
- * a pause, but a record may. */
+/* Also shows push records: a healthy server may be paused, and answer no prompts. Not every server
+ * reports a pause, but a record may. */
 int ctl_health(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	struct ctl_job *job = ctx;

@@ -230,7 +230,7 @@ static void judge_record(struct ws_fleet_view *v, const struct ws_journal_entry 
 		return;
 	if (e->record.by_hand && is_harmless(v, at)) {
 		judge(v, WS_READY_PAUSED, "%s by wsync-ctl, process %lld on %s",
-		      at->unsure                     ? "it is not known what is released" :
+		      at->unsure                     ? "its memory may be released" :
 		      at->paused                     ? "it is paused" :
 		      at->asleep & WS_MEMORY_WEIGHTS ? "its memory is released" :
 		                                       "its caches are released", pid, of->host);
@@ -243,7 +243,7 @@ static void judge_record(struct ws_fleet_view *v, const struct ws_journal_entry 
 		      e->record.by_hand ? "wsync-ctl" : "push", pid, of->host, fate_of(e));
 	else if (at->paused || at->asleep || at->unsure)
 		judge(v, WS_READY_HELD, "%s by push %lld on %s, %s",
-		      at->unsure ? "it is not known what is released" :
+		      at->unsure ? "its memory may be released" :
 		      at->paused ? "it is paused" :
 		                   "its caches are released", pid, of->host,
 		      fate_of(e));

@@ -95,9 +95,8 @@ bool ws_journal_completes(const struct ws_journal_sent *sent, const struct ws_jo
 /* Removes these endpoints from all records of the list except `own` (a path, or NULL), where a push
  * of `sent` completes them: a later push has recorded their state. The caller holds their locks, so
  * no other push is at work there. An endpoint that has not left its group stays recorded, in phase
- * destroy, and gets no further push. A record by
- * hand says no more of incomplete weights that the push has completed; where the push was refused,
- * nothing is removed. */
+ * destroy, and gets no further push. A record by hand says no more of incomplete weights that the
+ * push has completed; where the push was refused, nothing is removed. */
 void ws_journal_clear(struct ws_journal_list *list, const char *own, const char *const *urls,
                       size_t n, const struct ws_journal_sent *sent);
 

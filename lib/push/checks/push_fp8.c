@@ -102,10 +102,11 @@ static int check_names_of(struct ws_push *p, const struct server *s, const struc
 /* Of several formats the one that fits worst is kept. */
 static void note(struct ws_push *p, const struct server *s, enum ws_sends sends, enum ws_fits fits)
 {
-	const char *was = p->to.endpoints[s->i].format.verdict;
-	if (was && fits == WS_FITS_RIGHT && strcmp(was, "right") != 0)
+	const struct push_format *was = &p->to.endpoints[s->i].format;
+	if (was->verdict && was->fits > (unsigned)fits)
 		return;
 	p->to.endpoints[s->i].format = (struct push_format){
+		.fits = fits,
 		.keeps = ws_keeps_word(s->keeps), .sends = ws_sends_word(sends), .by = s->by,
 		.verdict = fits == WS_FITS_RIGHT                ? "right" :
 		           fits == WS_FITS_ASSUMED              ? "assumed" :
@@ -390,7 +391,7 @@ static int check_one(struct ws_push *p, size_t i, const struct ws_config *config
 	push_sends_find(sends, config ? ws_config_quant(config) : NULL);
 	if (s.info->keeps_anything && !*s.info->quantization && !own && !find_word(s.info)) {
 		p->to.endpoints[i].format =
-			(struct push_format){ "anything", "any", "right", "told" };
+			(struct push_format){ "anything", "any", "right", "told", WS_FITS_RIGHT };
 		return 0;
 	}
 	if (ask_for_scales(p, &s, err))

@@ -27,6 +27,7 @@ struct push_format {
 	const char *keeps, *sends; /* words of formats.h */
 	const char *verdict;       /* right, assumed, allowed */
 	const char *by;            /* told, config, names, option */
+	unsigned fits;             /* enum ws_fits: the verdict as a number */
 };
 
 struct push_endpoint {

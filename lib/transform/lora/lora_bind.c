@@ -581,8 +581,10 @@ int ws_adapter_bind(struct ws_adapter *a, const struct ws_catalog *base,
 		rc = b.bound.n ? collect(&b, out, err) : nothing_bound(&b, err);
 	if (rc == 0)
 		rc = ws_lora_check_saved(&b, err);
-	if (rc == 0)
+	if (rc == 0) {
 		ws_lora_count_lacking(&b, out);
+		rc = ws_lora_config_check_work(&a->config, err);
+	}
 	if (rc && a->dir)
 		ws_err_wrap(err, "%s", a->dir);
 	if (rc)

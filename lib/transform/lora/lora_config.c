@@ -525,7 +525,7 @@ static bool ties_factors(const struct ws_lora_config *c)
 	static const char *const ends[] = { "embed_tokens", "lm_head" };
 	const char *wrong;
 	for (size_t i = 0; c->tying && i < sizeof ends / sizeof *ends; i++) {
-		if (c->targets.pattern && 
+		if (c->targets.pattern &&
 		    ws_lora_matches_all(c->targets.pattern, ends[i], c->left, &wrong))
 			return true;
 		for (size_t k = 0; ws_lora_spend(c->left, 1) && k < c->targets.n; k++)
