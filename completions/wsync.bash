@@ -6,7 +6,9 @@
 _wsync_reply() { # CUR; the words are lines on standard input
 	local word
 	while IFS= read -r word; do
-		[[ -n $word && $word == "$1"* ]] && printf -v word %q "$word" && COMPREPLY+=("$word")
+		[[ -n $word && $word == "$1"* ]] || continue
+		printf -v word %q "$word"
+		COMPREPLY+=("$word")
 	done
 	declare -F __ltrim_colon_completions >/dev/null && __ltrim_colon_completions "$1"
 	return 0
@@ -33,7 +35,8 @@ _wsync_tensors() {
 		esac
 	done
 	[ ${#sources[@]} -gt 0 ] || return 0
-	_wsync_reply "$1" < <(timeout 2 wsync-list-weights "${sources[@]}" --format names 2>/dev/null)
+	_wsync_reply "$1" < <(timeout 2 wsync-list-weights "${sources[@]}" --format names \
+		2>/dev/null)
 }
 
 _wsync_sources() {

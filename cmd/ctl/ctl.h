@@ -120,8 +120,8 @@ char *record_age(char *dst, size_t n, int64_t since);
 /* Reads the records of this user's pushes. Without a state directory the list is empty. Warns about
  * unreadable records. The caller frees the list. */
 void record_read(const struct ctl_job *job, struct ws_journal_list *list);
-/* Writes the push or wsync-ctl that has paused an endpoint as member "paused_by" of the open
- * object; NULL: nobody. */
+/* Adds the member "paused_by" to the open object: the push or wsync-ctl that has paused an
+ * endpoint. e NULL: none has. */
 void record_put_pause(struct ws_jw *w, const struct ws_journal_entry *e);
 /* Prints that push as a line: the process that paused url, when, and the remedy. */
 void record_say_pause(struct ui *ui, const char *url, const struct ws_journal_entry *e);

@@ -220,7 +220,7 @@ static bool is_deed(const struct request *r, enum ws_deed_what *what)
 	return *what || r->what == SET_VERSION;
 }
 
-/* A server whose released memory nobody knows of would be ended by the next push. */
+/* If no record says that memory is released, the next push crashes the server. */
 static int go_without(struct ctl_job *job, enum ws_deed_what what, struct ws_err *why,
                       struct ws_err *err)
 {

@@ -69,7 +69,7 @@ def _handle(call, name, base):
 
 
 def _replace(path, out):
-    # A name that nobody knows before: others may be able to write into the directory.
+    # A random name: other users may be able to write into the directory.
     fd, tmp = tempfile.mkstemp(".tmp", f"{os.path.basename(path)}.", os.path.dirname(path) or ".")
     f = open(fd, "w")
     try:

@@ -47,7 +47,7 @@ int ws_file_read(const char *path, struct ws_buf *out, struct ws_err *err);
 enum ws_file_owner {
 	WS_FILE_OWN,          /* reached by no symbolic link, and with one name */
 	/* Also root's, and through a link that is this user's or root's. Root also reads a file
-	 * whose owner owns its directory, and nobody's on NFS, where root's files look so. */
+	 * whose owner owns its directory, and one of user "nobody": NFS shows root's files so. */
 	WS_FILE_OWN_OR_ROOTS,
 	WS_FILE_LOCK,         /* as OWN; where root's files are shown as nobody's, root's */
 };

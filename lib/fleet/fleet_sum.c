@@ -5,56 +5,6 @@
 
 #include <string.h>
 
-static size_t most(size_t a, size_t b)
-{
-	return a > b ? a : b;
-}
-
-/* The step whose servers need most of what was left out. */
-static void add_left_out(struct ws_findings *sum, const struct ws_findings *step)
-{
-	if (sum->n_left_out && step->needed <= sum->needed)
-		return;
-	memcpy(sum->left_out, step->left_out, sizeof sum->left_out);
-	sum->n_left_out = step->n_left_out;
-	sum->needed = step->needed;
-}
-
-static void add_findings(struct ws_findings *sum, const struct ws_findings *step)
-{
-	for (size_t v = 0; v < WS_NAME_VERDICTS; v++)
-		sum->count[v] += step->count[v];
-	sum->errors += step->errors;
-	sum->warnings += step->warnings;
-	sum->notes += step->notes;
-	sum->sent = most(sum->sent, step->sent);
-	sum->params = most(sum->params, step->params);
-	sum->parts = most(sum->parts, step->parts);
-	add_left_out(sum, step);
-}
-
-static void take_names(struct ws_name_check_run *sum, const struct ws_name_check_run *step)
-{
-	sum->checked = step->checked;
-	sum->layered = step->layered;
-	memcpy(sum->why, step->why, sizeof sum->why);
-	memcpy(sum->against, step->against, sizeof sum->against);
-	memcpy(sum->family, step->family, sizeof sum->family);
-}
-
-static void add_names(struct ws_name_check_run *sum, const struct ws_name_check_run *step)
-{
-	if (!*sum->family)
-		take_names(sum, step);
-	sum->own_config |= step->own_config;
-	sum->layered &= step->layered;
-	if (sum->checked && !step->checked) {
-		sum->checked = false;
-		memcpy(sum->why, step->why, sizeof sum->why);
-	}
-	add_findings(&sum->found, &step->found);
-}
-
 static void add_note(struct fleet_sum *sum, const char *note)
 {
 	const size_t used = strlen(sum->note), more = note ? strlen(note) : 0;
@@ -69,9 +19,9 @@ static void add_facts(struct fleet_sum *sum, const struct ws_ev_end *step, size_
 {
 	struct ws_ev_end *end = &sum->end;
 	if (step->names)
-		add_names(&sum->names, step->names);
+		ws_name_check_run_add(&sum->names, step->names);
 	else if (step->left_out)
-		add_left_out(&sum->names.found, step->left_out);
+		ws_name_check_take_left_out(&sum->names.found, step->left_out);
 	add_note(sum, step->format_note);
 	sum->unlabelled |= !step->weight_version;
 	if (!sum->steps++)
@@ -80,7 +30,8 @@ static void add_facts(struct fleet_sum *sum, const struct ws_ev_end *step, size_
 	end->left_out = sum->names.found.n_left_out ? &sum->names.found : NULL;
 	end->format_note = *sum->note ? sum->note : NULL;
 	end->weight_version = sum->unlabelled ? NULL : step->weight_version;
-	end->not_covered = most(not_covered, step->not_covered);
+	end->not_covered =
+		step->not_covered > not_covered ? step->not_covered : not_covered;
 }
 
 static void take_plan(struct ws_ev_end *to, const struct ws_ev_end *from)

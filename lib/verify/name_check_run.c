@@ -338,10 +338,20 @@ static void add_tied(struct ws_findings *sum, const struct ws_findings *one)
 			sum->tied[sum->n_tied++] = one->tied[i];
 }
 
-static void add_counts(struct ws_name_check_run *sum, const struct ws_name_check_run *one)
+void ws_name_check_take_left_out(struct ws_findings *sum, const struct ws_findings *one)
+{
+	if (sum->n_left_out && one->needed <= sum->needed)
+		return;
+	memcpy(sum->left_out, one->left_out, sizeof sum->left_out);
+	sum->n_left_out = one->n_left_out;
+	sum->needed = one->needed;
+}
+
+void ws_name_check_run_add(struct ws_name_check_run *sum, const struct ws_name_check_run *one)
 {
 	struct ws_findings *f = &sum->found;
 	add_tied(f, &one->found);
+	ws_name_check_take_left_out(f, &one->found);
 	if (!*sum->family) {
 		sum->checked = one->checked;
 		sum->layered = one->layered;
@@ -365,16 +375,6 @@ static void add_counts(struct ws_name_check_run *sum, const struct ws_name_check
 	f->sent = one->found.sent > f->sent ? one->found.sent : f->sent;
 	f->params = one->found.params > f->params ? one->found.params : f->params;
 	f->parts = one->found.parts > f->parts ? one->found.parts : f->parts;
-}
-
-/* Of the server that needs most of it. */
-static void take_left_out(struct ws_findings *sum, const struct ws_findings *one)
-{
-	if (sum->n_left_out && one->needed <= sum->needed)
-		return;
-	memcpy(sum->left_out, one->left_out, sizeof sum->left_out);
-	sum->n_left_out = one->n_left_out;
-	sum->needed = one->needed;
 }
 
 /* Errors are sorted first. A missing name is usually the consequence of another finding, a wrong
@@ -439,10 +439,9 @@ int ws_name_check_run_all(const struct ws_name_check_run_opts *o,
 			                                .alike = count_alike(targets, i, n) } };
 		if (sink->event)
 			sink->event(sink->ctx, &ev);
-		take_left_out(&sum->found, &one.found);
 		if (one.found.errors && !first.code)
 			blame(&one, &targets[i], &first);
-		add_counts(sum, &one);
+		ws_name_check_run_add(sum, &one);
 		ws_name_check_run_free(&one);
 	}
 	if (first.code && err)

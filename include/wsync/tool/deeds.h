@@ -34,7 +34,7 @@ struct ws_known {
 	bool told;                /* a record of this start of the server tells of its memory */
 	bool restarted;           /* only a record of an earlier start does */
 	bool slept;               /* released, or woken and not filled again */
-	bool kept_caches;         /* only caches, by hand: a push that resumes nobody leaves them */
+	bool kept_caches;         /* only caches, by hand: a push without a pause leaves them */
 	unsigned asleep;          /* enum ws_memory: released */
 	unsigned unsure;          /* a request to release or to wake it was not answered */
 	const struct ws_journal_entry *paused; /* the last record of a pause; NULL: none */
@@ -83,8 +83,8 @@ int ws_deeds_begin(const char *state_dir, const char *own, const struct ws_deed 
 int ws_deeds_answered(struct ws_deeds *d, size_t i, enum ws_outcome outcome, struct ws_err *err);
 /* What was not answered stays unsure. */
 void ws_deeds_end(struct ws_deeds *d); /* NULL is fine */
-/* The same for the records of a process without a state directory: its push has woken memory at
- * this URL, and its own record says what is left. */
+/* For a process without a state directory, whose records are this list: its push has woken memory
+ * at this URL. The older records say no more about it; that of the push does. */
 void ws_deeds_forget(struct ws_journal_list *list, const char *url);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* history.h - how the last pushes ended: STATE_DIR/history.jsonl, a line for each push.
  *
- * It is for people (wsync-ctl status), and says who has changed a server's weights last: that
+ * wsync-ctl status shows it. It also tells which push changed a server's weights last, which
  * decides whether its weight version is believed (current.h). So a push also adds a line before it
  * changes weights, which stands if the push is killed. Where lines are missing, only the server's
  * own word is left, which is said: so the file is not synced to the disk, a line that cannot be

@@ -44,8 +44,8 @@ const char *ws_name_check_model_dir(const struct ws_endpoint_info *info);
 /* The config there, with the rules of the server's release. NULL: none can be read here. A
  * malformed config counts as missing, not as an error: the operator did not name it. */
 struct ws_config *ws_name_check_config(const struct ws_endpoint_info *info);
-/* The config of the first of n servers that keeps FP8, whose blocks and list of modules decide what
- * t makes of the weights. NULL: there is none, or t does not need one. */
+/* The config of the first of n servers that keeps FP8. Its block size and its list of modules
+ * decide what the transform t quantizes. NULL: no server keeps FP8, or t does not quantize. */
 struct ws_config *ws_name_check_quant(const struct ws_endpoint_info *infos, size_t n,
                                       const struct ws_transform_opts *t);
 
@@ -102,6 +102,10 @@ int ws_name_check_run(const struct ws_name_check_run_opts *opts,
                       const struct ws_name_check_target *target, struct ws_name_check_run *out,
                       struct ws_err *err);
 void ws_name_check_run_free(struct ws_name_check_run *a); /* NULL is fine */
+/* Adds the run at another server: *sum, which owns nothing, claims what holds for both. Of what was
+ * left out it keeps that of the server that needs most of it. */
+void ws_name_check_run_add(struct ws_name_check_run *sum, const struct ws_name_check_run *one);
+void ws_name_check_take_left_out(struct ws_findings *sum, const struct ws_findings *one);
 
 /* Runs the check once for equal targets, emits WS_EV_NAMES for each run, and adds the counts and
  * the tied heads to *sum, which owns nothing. Errors found: WS_EMISMATCH with the first of them. */
