@@ -71,6 +71,9 @@ WARN = -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototy
        -Wwrite-strings -Wundef
 BASEFLAGS = -std=c11 $(WARN) -fvisibility=hidden -fPIC -pthread -D_GNU_SOURCE \
             -D_FILE_OFFSET_BITS=64 -ffp-contract=off -Iinclude
+# A program is linked without the functions that it does not reach: wsync-register is a quarter.
+BASEFLAGS += -ffunction-sections -fdata-sections
+LINK = $(CC) $(CFLAGS) $(LDFLAGS) -Wl,--gc-sections
 ifneq ($(SANITIZE),)
 BASEFLAGS += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=undefined
 LDFLAGS += -fsanitize=$(SANITIZE)
@@ -252,13 +255,16 @@ $(BUILD)/obj/cmd/common/opt_help.o: LAYER = $(INC_cmd) -DWSYNC_COMMIT='"$(CHOSEN
 $(BUILD)/obj/cmd/common/opt_help.o: $(BUILD)/chosen-commit
 
 NVCCFLAGS = -std=c++17 -fmad=false
+# Since CUDA 12.8.
+NVCC_SMALL := $(if $(HAVE_CUDA),$(if $(findstring --compress-mode,$(shell $(NVCC) --help)), \
+	--compress-mode=size))
 
 # One fat binary for each file of kernels, taken into images.o by the assembler. Contraction is off
 # here too.
 $(BUILD)/gen/lib/gpu/%.fatbin: lib/gpu/kernels/%.cu $(BUILD)/chosen-archs
 	@mkdir -p $(@D)
 	$(call say,NVCC,$@)
-	$(Q)$(NVCC) --fatbin $(NVCCFLAGS) -Xfatbin=-compress-all \
+	$(Q)$(NVCC) --fatbin $(NVCCFLAGS) -Xfatbin=-compress-all $(NVCC_SMALL) \
 		$(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
 		-gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX) \
 		-MMD -MP -MF $@.d -o $@ $<
@@ -343,18 +349,18 @@ $(BUILD)/bin/wsync-%: $(BUILD)/obj/cmd/wsync-%.o $$(call obj,$$(sort $$(wildcard
 		$(call obj,$(COMMON_SRCS)) $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(linked) $(LIBS)
+	$(Q)$(LINK) -o $@ $(linked) $(LIBS)
 
 $(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(ARCHIVES)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(linked) -lcmocka $(LIBS) $(MHD_LIBS)
+	$(Q)$(LINK) -o $@ $(linked) -lcmocka $(LIBS) $(MHD_LIBS)
 
 $(BUILD)/tests/gpu/test_ptx: $(call obj,$(PTX_SRCS))
 $(BUILD)/tests/gpu/%: $(BUILD)/obj/tests/gpu/%.o $(BUILD)/obj/tests/gpu/on_gpu.o $(LIB) | $(FAKES)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(linked) -lcmocka $(LIBS)
+	$(Q)$(LINK) -o $@ $(linked) -lcmocka $(LIBS)
 
 # For LD_PRELOAD: no sanitizer is linked into it.
 $(BUILD)/tests/tools/%.so: tests/tools/%.c
@@ -372,13 +378,13 @@ $(BUILD)/tests/tools/pickletool: $(ENDPOINT_LIB)
 $(BUILD)/tests/tools/%: $(BUILD)/obj/tests/tools/%.o $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(linked) $(LIBS)
+	$(Q)$(LINK) -o $@ $(linked) $(LIBS)
 
 # A fuzz target without libFuzzer: replay.c feeds it the files named on the command line.
 $(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(BUILD)/obj/tests/fuzz/replay.o $(ARCHIVES)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(linked) $(LIBS) $(MHD_LIBS)
+	$(Q)$(LINK) -o $@ $(linked) $(LIBS) $(MHD_LIBS)
 
 $(BUILD)/man/%: man/%.scd
 	@mkdir -p $(@D)
