@@ -135,7 +135,8 @@ static int ask_questions(struct probe *p, struct ws_err *err)
 	for (size_t i = 0; i < n; i++)
 		if (p->calls[i].http.status == 404 && old_paths[i % QUESTIONS] &&
 		    ws_endpoint_prepare(&p->calls[i], p->to->urls[i / QUESTIONS], "GET",
-		                        old_paths[i % QUESTIONS], NULL, p->to->until, err))
+		                        old_paths[i % QUESTIONS], NULL,
+		                        ws_endpoint_later(p->to->until), err))
 			return -1;
 	return ws_endpoint_run(p->to->http, p->calls, n, p->to->cancel, err);
 }
@@ -288,7 +289,7 @@ static int probe(struct probe *p, struct ws_endpoint_info *infos, struct ws_err 
 	if (probe_strange(p, infos, errs, err))
 		return -1;
 	struct ws_call late = *p->to;
-	late.until = p->lineage_until;
+	late.until = ws_endpoint_later(p->lineage_until);
 	if (ws_lineage_ask(&late, p->silent, p->signs, err))
 		return -1;
 	for (size_t i = 0; i < p->to->n; i++) {

@@ -39,6 +39,12 @@ int ws_endpoint_prepare(struct ws_endpoint_call *call, const char *url, const ch
 	return 0;
 }
 
+ws_deadline ws_endpoint_later(ws_deadline until)
+{
+	const ws_deadline least = ws_deadline_in(WS_NS_PER_S);
+	return until > least ? until : least;
+}
+
 int ws_endpoint_start(struct ws_http *http, struct ws_endpoint_call *call, const char *url,
                       const char *method, const char *path, const struct ws_buf *body,
                       ws_deadline until, struct ws_err *err)

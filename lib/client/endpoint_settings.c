@@ -20,7 +20,7 @@ static int ask_settings(const struct ws_call *to, struct ws_endpoint_call *calls
 	for (size_t i = 0; i < to->n; i++)
 		if (calls[i].http.status == 404 &&
 		    ws_endpoint_prepare(&calls[i], to->urls[i], "GET", "/get_server_info", NULL,
-		                        to->until, err))
+		                        ws_endpoint_later(to->until), err))
 			return -1;
 	return ws_endpoint_run(to->http, calls, to->n, to->cancel, err);
 }

@@ -142,6 +142,8 @@ static int read_answers(struct ws_asking *a, bool *asked, struct ws_endpoint_ans
 		           turn_to_admin(a, i, &answers[i].err);
 		if (asked[i] && prepare_one(a, i, err))
 			return -1;
+		if (asked[i])
+			a->calls[i].http.until = ws_endpoint_later(a->to->until);
 		*again |= asked[i];
 		if (second && !asked[i] && answers[i].err.native == 404) {
 			answers[i].err = first; /* it knows neither */

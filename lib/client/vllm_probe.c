@@ -33,7 +33,6 @@ static const int64_t CONFIG_NS = 60 * WS_NS_PER_S;
 /* For the label, which is not answered while workers wait for a sender that has died, and the name
  * of the model. */
 static const int64_t OPTIONAL_NS = 3 * WS_NS_PER_S;
-static const int64_t LEAST_NS = WS_NS_PER_S;
 enum { VERSION, TRL, WORLD, MODELS, LABEL, SLEEPING, CONFIG, QUESTIONS };
 static const char CONFIG_PATH[] = "/server_info?config_format=json";
 static const char *const paths[QUESTIONS] = {
@@ -44,7 +43,7 @@ static const char *const paths[QUESTIONS] = {
 
 struct vllm_probe {
 	const struct ws_call *to;
-	ws_deadline slow_until, world_until, config_until, optional_until;
+	ws_deadline slow_until, version_until, world_until, config_until, optional_until;
 	const bool *wanted;
 	const struct ws_vllm_known *known;
 	struct ws_endpoint_info *infos;
@@ -287,7 +286,7 @@ static ws_deadline until_of(const struct vllm_probe *p, int question)
 {
 	return question == CONFIG                      ? p->config_until :
 	       question == LABEL || question == MODELS ? p->optional_until :
-	       question == VERSION || question == TRL  ? p->to->until :
+	       question == VERSION || question == TRL  ? p->version_until :
 	                                                 p->world_until;
 }
 
@@ -330,21 +329,19 @@ static bool is_vllm(struct vllm_probe *p, size_t i)
 
 static int probe(struct vllm_probe *p, struct ws_err *err)
 {
+	p->version_until = ws_endpoint_later(p->to->until);
 	if (ask(p, VERSION, WORLD, p->wanted, err))
 		return -1;
 	for (size_t i = 0; i < p->to->n; i++)
 		p->vllm[i] = p->wanted[i] && is_vllm(p, i);
-	p->optional_until = ws_deadline_min(ws_deadline_part(p->to->until, 2),
+	p->optional_until = ws_deadline_min(ws_endpoint_later(ws_deadline_part(p->to->until, 2)),
 	                                    ws_deadline_in(OPTIONAL_NS));
-	ws_deadline least = ws_deadline_in(LEAST_NS); /* if another server is silent */
-	p->world_until = p->to->until > least ? p->to->until : least;
+	p->world_until = ws_endpoint_later(p->to->until);
 	/* The first answer with the configuration takes seconds, in which no other comes. */
 	if (ask(p, WORLD, CONFIG, p->vllm, err))
 		return -1;
 	const ws_deadline until = ws_deadline_min(p->slow_until, ws_deadline_in(CONFIG_NS));
-	least = ws_deadline_in(LEAST_NS);
-	p->config_until = until > p->to->until ? until : p->to->until;
-	p->config_until = p->config_until > least ? p->config_until : least;
+	p->config_until = ws_endpoint_later(until > p->to->until ? until : p->to->until);
 	if (ask(p, CONFIG, QUESTIONS, p->vllm, err))
 		return -1;
 	for (size_t i = 0; i < p->to->n; i++) {

@@ -59,7 +59,8 @@ static int ask_lists(const struct ws_call *to, struct ws_endpoint_call *calls, c
 		return -1;
 	for (size_t i = 0; i < to->n; i++)
 		if (calls[i].http.status == 405 &&
-		    ws_endpoint_prepare(&calls[i], to->urls[i], "POST", path, body, to->until, err))
+		    ws_endpoint_prepare(&calls[i], to->urls[i], "POST", path, body,
+		                        ws_endpoint_later(to->until), err))
 			return -1;
 	return ws_endpoint_run(to->http, calls, to->n, to->cancel, err);
 }
@@ -193,8 +194,8 @@ static int ask_checksums(const struct ws_call *to, struct ws_endpoint_call *call
 	for (size_t i = 0; i < to->n && !to->infos; i++)
 		if (calls[i].http.status == 404 &&
 		    ws_endpoint_prepare(&calls[i], to->urls[i], "POST",
-		                        ws_endpoint_checker_route(WS_FAMILY_VLLM), body, to->until,
-		                        err))
+		                        ws_endpoint_checker_route(WS_FAMILY_VLLM), body,
+		                        ws_endpoint_later(to->until), err))
 			return -1;
 	return ws_endpoint_run(to->http, calls, to->n, to->cancel, err);
 }

@@ -197,6 +197,19 @@ stopped() { ! grep -hvE '^[0-9]+ \(.*\) T ' /proc/"$1"/task/*/stat; }
 	told "in phase connect. $url: GET /"
 }
 
+@test "only the stopped one of two servers is said to be silent" {
+	endpoint one --tp 2
+	local stopped=$pid stopped_url=$url
+	endpoint two --lineage vllm-0.33 --fault slow:version:1 --fault slow:version:2 \
+		--fault slow:get_world_size:1 --fault-delay 100ms
+	kill -STOP "$stopped"
+	try wsync-push small.safetensors -e "$stopped_url" -e "$url" --connect-timeout 1s --json
+	kill -CONT "$stopped"
+	expect_status 10
+	expect_json 'lines[-1]["error"]["endpoint"]' "$stopped_url"
+	expect_json '[l["ok"] for l in lines if l["type"] == "endpoint"]' '[False, True]'
+}
+
 @test "wsync-ctl init-group explains itself in the same way" {
 	endpoint one --tp 2 --fault hang:init_weights_update_group:1
 	hang wsync-ctl init-group -e "$url" --timeout 1s
