@@ -32,8 +32,8 @@ struct ws_endpoint_call {
 int ws_endpoint_prepare(struct ws_endpoint_call *call, const char *url, const char *method,
                         const char *path, const struct ws_buf *body, ws_deadline until,
                         struct ws_err *err);
-/* The deadline of a question that follows another: `until`, but at least a second from now. A server
- * that answered the first one is not late because another server kept silent until then. */
+/* The deadline of a question that follows another: `until`, but at least a second from now. A
+ * server that answered the first one is not late because another one kept silent until then. */
 ws_deadline ws_endpoint_later(ws_deadline until);
 /* Prepares and starts the call. */
 int ws_endpoint_start(struct ws_http *http, struct ws_endpoint_call *call, const char *url,
