@@ -141,8 +141,8 @@ def _run(program: str, words: List[str], on_event: OnEvent) -> Event:
     out, err = child.stdout, child.stderr
     assert out and err  # of which mypy cannot know
     relay = threading.Thread(target=_relay, args=(err, said), daemon=True)
-    relay.start()
-    try:
+    try:  # from here on: Ctrl-C may come before the thread runs
+        relay.start()
         for line in out:
             if not (line.startswith("{") and line.endswith("}\n")):
                 break  # it was killed, or prints its help
@@ -161,7 +161,8 @@ def _run(program: str, words: List[str], on_event: OnEvent) -> Event:
                 pass
         out.close()
         code = child.wait()
-        relay.join(5)
+        if relay.ident:
+            relay.join(5)
     if end and end["ok"] and code == 0:
         return end
     why = (end or {}).get("error") or {}

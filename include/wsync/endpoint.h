@@ -113,11 +113,12 @@ struct ws_identity {
 		uint64_t id;
 	} seen[WS_IDENTITY_PROCESSES];
 	int64_t since; /* the server's clock when it first answered: ns since 1970; 0: unknown */
+	bool closed;   /* a process that is seen for the first time from now on proves nothing */
 };
 enum ws_identity_match {
 	WS_IDENTITY_SAME,
 	WS_IDENTITY_OTHER, /* another start, or another server */
-	WS_IDENTITY_UNTOLD /* one of the two says nothing */
+	WS_IDENTITY_UNTOLD /* one of the two says nothing, or a process of it is new */
 };
 /* Compares an answer with what was known of the server, and adds processes to it that are seen for
  * the first time. */

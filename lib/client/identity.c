@@ -96,19 +96,29 @@ void ws_identity_read(const struct ws_json *server_info, int64_t date, struct ws
 
 uint64_t ws_identity_number(const struct ws_identity *id)
 {
-	return id->n == 1 && id->processes == 1 ? id->seen[0].id : 0;
+	uint64_t ids[WS_IDENTITY_PROCESSES] = { 0 };
+	if (id->n == 0 || id->n != id->processes)
+		return 0;
+	if (id->n == 1)
+		return id->seen[0].id;
+	for (unsigned i = 0; i < id->n; i++)
+		if (id->seen[i].rank < id->n)
+			ids[id->seen[i].rank] = id->seen[i].id;
+	return ws_hash64(ids, id->n * sizeof *ids);
 }
 
 /* ---- comparing ---- */
 
 /* A process that was not seen before is one of the same start if it began before the server first
- * answered. Its id is its clock, in ns; a Date is rounded down to seconds. */
+ * answered. Its id is its clock, in ns; a Date is rounded down to seconds. Once all processes
+ * should have answered, a new one may as well be that of another server that began earlier. */
 static enum ws_identity_match judge_new(const struct ws_identity *known, uint64_t id)
 {
 	const uint64_t first = (uint64_t)known->since + WS_NS_PER_S;
 	const bool is_clock = id > UINT64_C(1000000000) * WS_NS_PER_S && id < INT64_MAX;
 	return !known->since || !is_clock ? WS_IDENTITY_UNTOLD :
 	       id > first                 ? WS_IDENTITY_OTHER :
+	       known->closed              ? WS_IDENTITY_UNTOLD :
 	                                    WS_IDENTITY_SAME;
 }
 
@@ -131,7 +141,7 @@ enum ws_identity_match ws_identity_compare(struct ws_identity *known,
 		if (one == WS_IDENTITY_OTHER)
 			return one;
 		all = one == WS_IDENTITY_SAME ? all : one;
-		if (i == known->n && i < WS_IDENTITY_PROCESSES)
+		if (i == known->n && i < WS_IDENTITY_PROCESSES && !known->closed)
 			known->seen[known->n++] = now->seen[k];
 	}
 	return all;

@@ -20,7 +20,7 @@
 
 /* server_info: the reply of the route that tells. date: that reply's Date, or 0. */
 void ws_identity_read(const struct ws_json *server_info, int64_t date, struct ws_identity *out);
-/* As ws_endpoint_info.instance. */
+/* As ws_endpoint_info.instance. 0 as long as a process of the server has not answered. */
 uint64_t ws_identity_number(const struct ws_identity *id);
 
 #endif

@@ -39,11 +39,12 @@ const char *ws_evidence_word_name(enum ws_evidence_word word)
 }
 
 /* Is it known that the server that has confirmed the weights still runs? A group breaks when one
- * of its members ends, and a server that restarts reports its first label again. */
+ * of its members ends, and a server that restarts reports its first label again. A server that
+ * tells its start, and then shows a process that is new, is doubted all the same. */
 static bool is_the_same(const struct ws_evidence *e)
 {
-	if (e->end == WS_END_SAME && e->identity.strength == WS_IDENTITY_SURE)
-		return true;
+	if (e->identity.strength == WS_IDENTITY_SURE)
+		return e->end == WS_END_SAME;
 	return (e->end == WS_END_SAME || e->end == WS_END_UNTOLD) &&
 	       (e->group_alive || (e->label_set && e->label_read));
 }

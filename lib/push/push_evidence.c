@@ -19,10 +19,11 @@ struct ws_evidence push_evidence(const struct ws_push *p, size_t i)
 	const struct ws_endpoint_info *info = &p->to.infos[i];
 	const struct ws_name_check_run *names = &p->checks.names;
 	struct ws_evidence out = {
-		.identity = info->identity, .end = e->end,
+		.identity = info->identity,
+		.end = e->end == WS_END_SAME && e->start_unknown ? WS_END_UNTOLD : e->end,
 		.family = ws_lineage_family(info->lineage),
 		.group_alive = p->link.group && ws_group_alive(p->link.group),
-		.label_set = e->label_moved, .label_read = e->label_read,
+		.label_set = e->label_moved && !e->start_unknown, .label_read = e->label_read,
 		.names = names_by(names),
 		.names_ok = names->checked && !names->found.errors,
 		.values_read = p->checks.values_read,

@@ -282,6 +282,40 @@ server, than the update was staged for"
 	[ -z "$(records)" ]
 }
 
+@test "disk: the start of a server with several API processes is all of them" {
+	endpoint e --lineage vllm-0.33 --model-path elsewhere
+	proxy "$url" 'if path == "/again": kept["start"], answer = 1, (200, "{}")' '
+if isinstance(reply.get("vllm_config"), dict):
+    rank = kept["rank"] = 1 - kept.get("rank", 0)
+    config = reply["vllm_config"]
+    config["parallel_config"].update(_api_process_rank=rank, _api_process_count=2)
+    config["instance_id"] = str(int(config["instance_id"]) + rank + 2 * kept.get("start", 0))'
+	local stage=(wsync-push new.safetensors -e "$url" --stage --backend disk --disk-dir ckpt)
+	try "${stage[@]}"
+	expect_status 0
+	try wsync-ctl complete --json
+	expect_status 0
+	expect_json '[(e["word"], e["instance"]["end"]) for e in [lines[-1]["endpoints"][0]["evidence"]]]' \
+		"[('committed', 'same')]"
+	try "${stage[@]}"
+	expect_status 0
+	fetch "$url/again"
+	try wsync-ctl complete -e "$url"
+	expect_status 5
+	err_has "it is another start of the server, or another server, than the update was staged for"
+}
+
+@test "disk: where no server tells its start, what was staged is loaded and not proven" {
+	endpoint e
+	proxy "$url" pass 'if path == "/server_info": reply["tokenizer_worker_num"] = 2'
+	try wsync-push new.safetensors -e "$url" --stage --backend disk --disk-dir ckpt
+	expect_status 0
+	try wsync-ctl complete --json --weight-version 7
+	expect_status 0
+	err_has "nothing tells whether this is still the server that the update was staged for"
+	expect_json 'lines[-1]["endpoints"][0]["evidence"]["word"]' acknowledged
+}
+
 @test "disk: the next push removes what was staged; -n and --write stage nothing" {
 	endpoint one --lineage sglang-2026
 	mkdir ckpt

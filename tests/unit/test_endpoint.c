@@ -361,6 +361,18 @@ TEST(processes_of_one_server_are_not_taken_for_others)
 			process(cases[i].rank, cases[i].all, cases[i].id, LOOKED + 5);
 		assert_int_equal(ws_identity_compare(&known, &now), cases[i].match);
 	}
+	/* All have answered: that is a number for records. */
+	assert_true(ws_identity_number(&known) != 0);
+	const struct ws_identity two = process(1, 2, ID_1, LOOKED);
+	struct ws_identity turned = two;
+	const struct ws_identity one = process(0, 2, ID_0, LOOKED);
+	ws_identity_compare(&turned, &one);
+	assert_true(ws_identity_number(&turned) == ws_identity_number(&known));
+	/* After that a new one may be of another server. */
+	known = process(0, 2, ID_0, LOOKED);
+	known.closed = true;
+	assert_int_equal(ws_identity_compare(&known, &two), WS_IDENTITY_UNTOLD);
+	assert_int_equal(ws_identity_compare(&known, &two), WS_IDENTITY_UNTOLD);
 	/* Restarted, and its first answer came from a rank that was not seen before. */
 	known = process(0, 2, ID_0, LOOKED);
 	const struct ws_identity later = process(1, 2, "1795831300000000000", LOOKED + 60);

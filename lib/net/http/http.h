@@ -46,6 +46,7 @@ struct ws_http_call {
 	const char *method;   /* "POST"; "GET" and "OPTIONS" have no body; borrowed */
 	const char *url;      /* complete; borrowed */
 	bool admin;           /* the server wants the key of administrators, if it has one */
+	bool fresh;           /* over a new connection: several processes share those of a server */
 	const char *body;     /* JSON text or NULL; borrowed */
 	size_t body_len;
 	ws_deadline until;

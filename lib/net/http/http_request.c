@@ -283,6 +283,7 @@ static void set_request(const struct ws_http *h, CURL *easy, struct ws_http_flig
 	const struct ws_http_call *call = f->call;
 	f->call->as_admin = call->admin && h->two_keys;
 	curl_easy_setopt(easy, CURLOPT_URL, call->url);
+	curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, (long)call->fresh);
 	curl_easy_setopt(easy, CURLOPT_PRIVATE, (void *)f);
 	curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, f->reason);
 	curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);

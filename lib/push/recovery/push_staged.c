@@ -245,6 +245,17 @@ int push_staged_take(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
+/* A server that loads files takes any that it finds, at whatever start, and of whatever model. */
+static void doubt_start(struct ws_push *p, size_t i, const struct ws_journal_endpoint *was)
+{
+	const uint64_t now = p->to.infos[i].instance;
+	if (was->open_update != WS_UPDATE_DISK || (now && now == was->instance))
+		return;
+	p->to.endpoints[i].start_unknown = true;
+	push_warn(p, p->to.endpoints[i].url, "nothing tells whether this is still the server that "
+	          "the update was staged for");
+}
+
 /* Another push may have come between, perhaps from another machine: a warning. Another start of a
  * server has whole weights, but may be of another model. */
 int push_staged_check(struct ws_push *p, struct ws_err *err)
@@ -256,6 +267,8 @@ int push_staged_check(struct ws_push *p, struct ws_err *err)
 			ws_staged_at(&p->recovery.staged_list, url, &k);
 		if (e && ws_staged_strange(&e->record.endpoints[k], &p->to.infos[i]))
 			return ws_staged_refuse_strange(url, err);
+		if (e)
+			doubt_start(p, i, &e->record.endpoints[k]);
 		const char *was = e ? e->record.endpoints[k].version : "";
 		if (*was && *is && strcmp(was, is) != 0)
 			push_warn(p, url, "its weight version was '%s' when the update was staged, "

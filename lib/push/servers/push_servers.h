@@ -59,6 +59,7 @@ struct push_endpoint {
 	bool labelled;                     /* it has answered that it has our weight version */
 	bool unflushed;                    /* has new weights, and the cache of the old ones */
 	bool staged;                       /* has a whole update that it has not loaded */
+	bool start_unknown;                /* whether the update was staged for this start of it */
 	/* percent of its bytes that its checksums have proven in this run; < 0: none */
 	double coverage;
 	struct ws_ev_proof proof;          /* bytes 0: its own checksums were not compared */
