@@ -32,6 +32,10 @@ struct comparing {
 	/* checksums that differ from another server's; the first one's name, and that server */
 	size_t n_unlike;
 	const char *unlike, *unlike_at;
+	/* checksums since before the weights were sent, by "it is proven" and "it has changed"; the
+	 * first name of each */
+	size_t n_since[2][2];
+	const char *since[2][2];
 };
 
 bool prover_gives(const char *checksum, const char *rewritten, const struct ws_checksum *found)
@@ -125,18 +129,60 @@ static void compare_servers(struct comparing *c, size_t param, unsigned rank,
 	}
 }
 
+static void warn(const struct comparing *c, const char *text)
+{
+	const struct ws_event ev = { .type = WS_EV_WARNING,
+		                     .warning = { .url = c->s->info->url, .message = text } };
+	if (c->p->opts.sink.event)
+		c->p->opts.sink.event(c->p->opts.sink.ctx, &ev);
+}
+
 static void warn_of_unlike(const struct comparing *c)
 {
 	char text[1024];
-	if (!c->n_unlike || !c->p->opts.sink.event)
+	if (!c->n_unlike)
 		return;
 	snprintf(text, sizeof text,
 	         "%zu checksum%s cannot be proven and differ%s between servers, the first that of "
 	         "%.500s from that of %s: one of the two may have other weights", c->n_unlike,
 	         c->n_unlike > 1 ? "s" : "", c->n_unlike > 1 ? "" : "s", c->unlike, c->unlike_at);
-	const struct ws_event ev = { .type = WS_EV_WARNING,
-		                     .warning = { .url = c->s->info->url, .message = text } };
-	c->p->opts.sink.event(c->p->opts.sink.ctx, &ev);
+	warn(c, text);
+}
+
+static void note_since(struct comparing *c, const struct ws_checksum_rank *at,
+                       const struct ws_checksum *found, bool proven)
+{
+	const struct ws_checksums *all = &c->s->before;
+	for (size_t r = 0; r < all->n_ranks; r++) {
+		const struct ws_checksum_rank *its = &all->ranks[r];
+		const struct ws_checksum *was = prover_find(its, found->name);
+		if (!was || its->rank != at->rank || its->replica != at->replica)
+			continue;
+		const bool changed = strcasecmp(was->text, found->text) != 0;
+		if (!c->n_since[proven][changed]++)
+			c->since[proven][changed] = found->name;
+	}
+}
+
+/* What cannot be proven should have changed if the weights did, and only then. */
+static void warn_of_since(const struct comparing *c)
+{
+	const bool changed = c->n_since[true][true] != 0;
+	const size_t n = c->n_since[false][!changed];
+	char text[1024];
+	if (!n || (!changed && !c->n_since[true][false]))
+		return;
+	if (changed)
+		snprintf(text, sizeof text,
+		         "%zu checksum%s cannot be proven and %s as before the push, the first "
+		         "that of %.500s: if these weights are new, the server did not load them",
+		         n, n > 1 ? "s" : "", n > 1 ? "are" : "is", c->since[false][false]);
+	else
+		snprintf(text, sizeof text,
+		         "%zu checksum%s cannot be proven and changed, the first that of %.500s, "
+		         "although the server had these weights before: it does not load them as "
+		         "it does at its start", n, n > 1 ? "s" : "", c->since[false][true]);
+	warn(c, text);
 }
 
 static void judge_opaque(struct comparing *c, size_t param, const struct ws_checksum_rank *at,
@@ -144,6 +190,7 @@ static void judge_opaque(struct comparing *c, size_t param, const struct ws_chec
 {
 	const char *name = ws_layout_param(c->s->table->layout, param)->name;
 	if (!replicas_differ(c, found)) {
+		note_since(c, at, found, false);
 		compare_servers(c, param, prover_tp_rank(c->s->table, at), found);
 		take_opaque(c, param, at->rank, why);
 		return;
@@ -169,6 +216,7 @@ static void judge(struct comparing *c, size_t param, const struct ws_checksum_ra
 	char cause[160] = "";
 	if (prover_same(cell, found)) {
 		take(c, param, PROVEN);
+		note_since(c, at, found, true);
 		c->out->proven_bytes += cell->bytes;
 	} else if (c->s->info->moves_experts &&
 	           prover_has_experts(t->layout, ws_layout_param(t->layout, param))) {
@@ -423,6 +471,7 @@ int ws_prover_compare(struct ws_prover *p, size_t i, const struct ws_checksums *
 		count(&c);
 		prover_remember(p, s, c.seen);
 		warn_of_unlike(&c);
+		warn_of_since(&c);
 		const struct ws_event ev = { .type = WS_EV_PROOF, .proof = *out };
 		if (p->opts.sink.event)
 			p->opts.sink.event(p->opts.sink.ctx, &ev);

@@ -193,6 +193,28 @@ answers() {
 	err_has "that of model.layers.1.mlp.experts.w13_weight from that of http://$s1"
 }
 
+@test "what cannot be proven must change when the weights do, and only then" {
+	local hidden='sums(lambda c: {k: v[%s:] + v[:%s] if "w13" in k else v for k, v in c.items()})'
+	local low=(--verify hash --min-coverage 50)
+	answers a 1 "${hidden//%s/1}" --model-path else
+	try wsync-push "$ck" -e "$server" "${low[@]}"
+	expect_status 0
+	err_lacks "as before the push"
+	try wsync-push "$ck" -e "$server" "${low[@]}"
+	expect_status 0
+	err_lacks cannot
+	answers b 1 'sums(lambda c: {k: "0" * 64 if "w13" in k else v for k, v in c.items()})' \
+		--model-path else
+	try wsync-push "$ck" -e "$server" "${low[@]}"
+	expect_status 0
+	err_has "warning: http://$server: 2 checksums cannot be proven and are as before the push"
+	answers c 2 "${hidden//%s/1}" --model-path else
+	try wsync-push "$ck" -e "$server"
+	try wsync-push "$ck" -e "$server" "${low[@]}"
+	expect_status 0
+	err_has "changed, the first that of model.layers.1.mlp.experts.w13_weight, although the server"
+}
+
 @test "a replica that differs is found, and a device that is not known proves nothing" {
 	answers one 1 '{**a, "ranks": [{**r, "parallelism_info": {"rank": r["parallelism_info"]["rank"],
 		"dp_rank": dp}, "checksums": {k: v[::-1] if dp and k == "model.norm.weight" else v
