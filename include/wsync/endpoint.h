@@ -113,6 +113,7 @@ struct ws_identity {
 		uint64_t id;
 	} seen[WS_IDENTITY_PROCESSES];
 	int64_t since; /* the server's clock when it first answered: ns since 1970; 0: unknown */
+	bool unique;   /* no other server has these ids: each is a time in ns, or many times */
 	bool closed;   /* a process that is seen for the first time from now on proves nothing */
 };
 enum ws_identity_match {

@@ -46,12 +46,19 @@ static uint64_t hash_of(const struct ws_json *root, const char *const *keys, siz
 
 /* ---- vLLM ---- */
 
-/* A clock as it is, so that it can be compared with a date. */
+/* The server's clock in ns, and not the five random letters of an older vLLM. */
+static bool is_clock(uint64_t id)
+{
+	return id > UINT64_C(1000000000) * WS_NS_PER_S && id < INT64_MAX;
+}
+
+/* A clock as it is, so that it can be compared with a date; of other text a hash that is none. */
 static uint64_t id_of(const char *text)
 {
 	uint64_t n = 0;
-	return ws_parse_uint(text, 1, UINT64_MAX, "id", &n, NULL) ? ws_hash64(text, strlen(text)) :
-	                                                            n;
+	return ws_parse_uint(text, 1, INT64_MAX, "id", &n, NULL) ?
+	               ws_hash64(text, strlen(text)) | UINT64_C(1) << 63 :
+	               n;
 }
 
 /* Its processes report the same host and port. */
@@ -68,6 +75,7 @@ static void read_vllm(const struct ws_json *config, struct ws_identity *out)
 	out->seen[0].rank = (unsigned)rank;
 	out->seen[0].id = id_of(id);
 	out->n = 1;
+	out->unique = is_clock(out->seen[0].id);
 }
 
 /* ---- SGLang ---- */
@@ -81,6 +89,7 @@ static void read_sglang(const struct ws_json *root, struct ws_identity *out)
 		return;
 	out->seen[0].id = hash_of(root, keys, sizeof keys / sizeof *keys);
 	out->processes = out->n = out->seen[0].id != 0;
+	out->unique = timed;
 	out->strength = !out->n ? WS_IDENTITY_NONE : timed ? WS_IDENTITY_SURE : WS_IDENTITY_WEAK;
 }
 
@@ -115,8 +124,7 @@ uint64_t ws_identity_number(const struct ws_identity *id)
 static enum ws_identity_match judge_new(const struct ws_identity *known, uint64_t id)
 {
 	const uint64_t first = (uint64_t)known->since + WS_NS_PER_S;
-	const bool is_clock = id > UINT64_C(1000000000) * WS_NS_PER_S && id < INT64_MAX;
-	return !known->since || !is_clock ? WS_IDENTITY_UNTOLD :
+	return !known->since || !is_clock(id) ? WS_IDENTITY_UNTOLD :
 	       id > first                 ? WS_IDENTITY_OTHER :
 	       known->closed              ? WS_IDENTITY_UNTOLD :
 	                                    WS_IDENTITY_SAME;

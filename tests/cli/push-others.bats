@@ -312,6 +312,15 @@ front() {
 	expect_status 2
 	err_has "are one server"
 	expect_journal "$url" 'paths.count("/init_weights_update_group")' 0
+	expect_journal "$url" 'paths.count("/open_session")' 0 # its start tells it
+	# Without that it is asked.
+	front "$url" startup_time=None
+	local seeded=$front
+	front "$url" startup_time=None
+	try wsync-push small.safetensors -e "$seeded" -e "$front" --init-timeout 5s
+	expect_status 2
+	err_has "are one server"
+	expect_journal "$url" 'paths.count("/open_session") > 0' True
 	# Other names of 127.0.0.1 need no question.
 	for other in 127.1 '[::ffff:127.0.0.1]' 0.0.0.0 '[::1]' '[::]' localhost; do
 		try wsync-push small.safetensors -e "127.0.0.1:$port" -e "$other:$port"
@@ -320,6 +329,27 @@ front() {
 	done
 	try wsync-push small.safetensors -e "$url" -e "127.0.0.2:$port" --dry-run
 	expect_status 0
+}
+
+@test "one vLLM by two names is refused, also if it has several processes" {
+	endpoint e --listen 0.0.0.0:0 --lineage vllm-0.33
+	port=${url##*:}
+	try wsync-push small.safetensors -e "127.0.0.1:$port" -e "127.0.0.2:$port" --backend disk
+	expect_status 2
+	err_has "are one server"
+	local ranks='
+if isinstance(reply.get("vllm_config"), dict):
+    rank = kept["rank"] = 1 - kept.get("rank", 0)
+    config = reply["vllm_config"]
+    config["parallel_config"].update(_api_process_rank=rank, _api_process_count=2)
+    config["instance_id"] = str(int(config["instance_id"]) + rank)'
+	proxy "http://127.0.0.1:$port" pass "$ranks"
+	local first=$url
+	proxy "http://127.0.0.1:$port" pass "$ranks"
+	try wsync-push small.safetensors -e "$first" -e "$url" --backend disk
+	expect_status 2
+	err_has "are one server"
+	expect_journal "http://127.0.0.1:$port" '[p for p in paths if "pause" in p]' "[]"
 }
 
 @test "two servers of one machine are two, also with one seed and one port" {
@@ -338,9 +368,9 @@ front() {
 
 @test "if two names may be one server, and no request can tell, the diagnosis says so" {
 	endpoint e --listen 0.0.0.0:0
-	front "$url" dp_size=2,enable_dp_attention=True
+	front "$url" dp_size=2,enable_dp_attention=True,startup_time=None
 	a=$front
-	front "$url" dp_size=2,enable_dp_attention=True
+	front "$url" dp_size=2,enable_dp_attention=True,startup_time=None
 	try wsync-push small.safetensors -e "$a" -e "$front" --init-timeout 2s
 	expect_status 10
 	err_has "$front: may be the same server as another endpoint: their answers are equal"

@@ -3,8 +3,9 @@
  * group, and the group would never form.
  *
  * Addresses do not show it: a server may have several, and a proxy shows several servers at one.
- * Different instances (identity.h) are different servers. If the instances are equal, because the
- * operator set the seed, all suspects open a session with one fresh ID, which changes nothing:
+ * Different instances (identity.h) are different servers. Equal ones are one server, unless it is
+ * a seed, which the operator may have set: then all suspects open a session with one fresh ID,
+ * which changes nothing:
  *
  *   POST /open_session {"capacity_of_str_len", "session_id"}
  *       200 and the ID, or 400 "... a session with the same id is still open"
@@ -26,6 +27,23 @@ static bool are_alike(const struct ws_endpoint_info *a, const struct ws_endpoint
 {
 	return a->instance && a->instance == b->instance && a->tp_size == b->tp_size &&
 	       strcmp(a->version, b->version) == 0 && strcmp(a->model_path, b->model_path) == 0;
+}
+
+static bool is_certain(const struct ws_push *p, size_t i)
+{
+	return p->to.infos[i].instance && p->to.infos[i].identity.unique;
+}
+
+/* Two names with one start that only one server can have. *k: n_endpoints if there are none. */
+static void find_equal(const struct ws_push *p, size_t *i, size_t *k)
+{
+	const size_t n = p->opts.n_endpoints;
+	for (*i = 1; *i < n; ++*i)
+		for (*k = 0; *k < *i; ++*k)
+			if (is_certain(p, *i) && is_certain(p, *k) &&
+			    p->to.infos[*i].instance == p->to.infos[*k].instance)
+				return;
+	*k = n;
 }
 
 /* With replicas, each replica would answer for itself. */
@@ -147,12 +165,15 @@ static bool find_pair(struct ws_push *p, bool *suspect, enum answer *answers, si
 int push_twins(struct ws_push *p, struct ws_err *err)
 {
 	const size_t n = p->opts.n_endpoints;
+	size_t i = n, k = n;
 	p->to.twin = NULL;
 	if (!p->to.probed || n < 2 || p->opts.dry_run)
 		return 0;
+	find_equal(p, &i, &k);
+	if (k < n)
+		return refuse_pair(p, i, k, err);
 	bool *suspect = calloc(n, sizeof *suspect);
 	enum answer *answers = calloc(n, sizeof *answers);
-	size_t i = n, k = n;
 	int rc = suspect && answers ? 0 : ws_oom(err);
 	if (rc == 0 && find_suspects(p, suspect) && find_pair(p, suspect, answers, &i, &k))
 		p->to.twin = NULL;
