@@ -142,17 +142,19 @@ static size_t wanted(const struct ctl_job *job)
 	                                 1;
 }
 
-/* A yes about a version says so if the server's label is all that it rests on. */
-static const char *comment(const struct ctl_job *job, const struct ws_fleet_view *v)
+/* A yes about a version, asked for or not, says so if the server's label is all that it rests on.
+ * The label of a fresh server is no version. */
+static const char *comment(const struct ws_fleet_view *v)
 {
 	static char text[96];
+	const char *label = v->info.weight_version;
 	if (v->ready == WS_READY && v->not_covered) {
 		snprintf(text, sizeof text, "%zu of its tensors were left out and are not covered",
 		         v->not_covered);
 		return text;
 	}
 	return v->ready == WS_READY && v->current == WS_CURRENT_BY_LABEL &&
-	                       job->cfg->weight_version ?
+	                       *label && strcmp(label, "default") ?
 	               "by its label alone" :
 	               ui_words(v->why);
 }
@@ -165,7 +167,7 @@ static void show(struct ctl_job *job, const struct ws_fleet_view *views)
 		ready_put(ui_line(job->ui, "endpoint"), v);
 		ui_line_end(job->ui);
 		table_add(&t, ready_color(v), v->url, ws_ready_name(v->ready),
-		          v->info.weight_version, comment(job, v));
+		          v->info.weight_version, comment(v));
 	}
 	table_print(&t, job->ui);
 	table_free(&t);

@@ -210,6 +210,9 @@ expect_stale() {
 	try wsync-ctl ready "${to[@]}" --weight-version 5
 	expect_status 0
 	out_has "by its label alone"
+	try wsync-ctl ready "${to[@]}"
+	expect_status 0
+	out_has "by its label alone"
 	COLUMNS=200 try wsync-ctl status "${to[@]}"
 	out_has "5 (by its label alone)"
 	fleet 5 --only-stale --require format
