@@ -158,7 +158,7 @@ static int check_compared(const struct sides *s, const struct opt_args *args, st
 	if (s->sum.compared)
 		return 0;
 	if (!s->want.n)
-		return ws_err_set(err, WS_EREFUSED,
+		return ws_err_set(err, WS_EUNKNOWN,
 		                  "nothing was compared: the endpoints show none of the known "
 		                  "settings");
 	ws_err_set(err, WS_EINPUT,

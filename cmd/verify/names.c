@@ -95,15 +95,17 @@ static int make_plan(const struct verify_config *cfg, const struct ws_input *in,
 	return in->transform ? ws_transform_sends(in->transform, err) : 0;
 }
 
-static int refuse_unchecked(const struct ws_name_check_run *sum, struct ws_err *err)
+static int refuse_unchecked(const struct ws_input *in, const struct ws_name_check_run *sum,
+                            struct ws_err *err)
 {
 	if (sum->own_config)
-		ws_err_set(err, WS_EINPUT,
+		ws_err_set(err, WS_EUNKNOWN,
 		           "the names were not compared with the server: they fit the source's own "
 		           "config.json; %s",
 		           sum->why);
 	else
-		ws_err_set(err, WS_EINPUT, "nothing to compare the names with: %s", sum->why);
+		ws_err_set(err, in->why.code ? in->why.code : WS_EUNKNOWN,
+		           "nothing to compare the names with: %s", sum->why);
 	return ws_err_hint(err, "--config DIR names the server's config.json, --map FILE describes "
 	                        "a family, --list "
 	                        "FILE is a saved listing, --endpoint URL asks a server");
@@ -158,7 +160,7 @@ int verify_names(void *ctx, const struct opt_args *args, struct ws_err *err)
 	if (!rc)
 		rc = check(job, &a, &in, plan, &sum, err) || verify_replicas(job, &in, err) ||
 		     ws_catalog_check(in.catalog, err) ||
-		     (!sum.checked && refuse_unchecked(&sum, err)) ? -1 : 0;
+		     (!sum.checked && refuse_unchecked(&in, &sum, err)) ? -1 : 0;
 	struct ws_jw *w = ui_end_open(job->ui, err);
 	ui_json_left_out(w, &sum.found);
 	ui_json_name_check(w, &sum);

@@ -186,11 +186,11 @@ static int check_compared(const char *url, const struct ws_scales_report *r, str
 	if (err->code != WS_OK)
 		return -1;
 	if (url)
-		return ws_err_set(err, WS_EREFUSED,
+		return ws_err_set(err, WS_EUNKNOWN,
 		                  "%s: nothing was checked: the endpoint shows no scales and no "
 		                  "quantized parameter",
 		                  url);
-	ws_err_set(err, WS_EINPUT, "nothing was checked: none of %zu tensors is quantized",
+	ws_err_set(err, WS_EUNKNOWN, "nothing was checked: none of %zu tensors is quantized",
 	           r->tensors);
 	return ws_err_hint(err, "--against SOURCE compares weights that are not quantized, too");
 }

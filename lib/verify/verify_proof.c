@@ -76,11 +76,16 @@ static void compare(struct proving *x, size_t k)
 	r->drafts = chooses(v->opts) ? 0 : r->proof.drafts; /* like all that was not chosen */
 	r->proof.url = r->url;
 	/* Ranks that cannot be, or are missing, are no reason to look at numbers instead. */
-	if (rc && why.code == WS_EREFUSED && !r->proof.proven &&
-	    ws_checksums_whole(&v->sums[i], &x->infos[k], NULL) == 0)
+	const bool little = rc && why.code == WS_EREFUSED &&
+	                    ws_checksums_whole(&v->sums[i], &x->infos[k], NULL) == 0;
+	if (little && !r->proof.proven) {
 		take_samples(v, i, &why);
-	else if (rc)
+		return;
+	}
+	if (rc)
 		r->err = why;
+	if (little)
+		r->err.code = WS_EUNKNOWN;
 }
 
 static int prove(struct proving *x, struct ws_err *err)

@@ -285,7 +285,7 @@ static int say_nothing_to_compare(struct ws_verify_result *r, bool vllm,
 		         "it showed none of %zu sampled parameters: %.300s", asked,
 		         first->code ? first->msg : "the answers are empty");
 	r->means = WS_MEANS_NONE;
-	ws_err_set(&r->err, WS_EREFUSED, "%s: cannot compare: %s, and %s", r->url, sums,
+	ws_err_set(&r->err, WS_EUNKNOWN, "%s: cannot compare: %s, and %s", r->url, sums,
 	           samples);
 	return ws_err_hint(&r->err,
 	                   vllm && !unproven->code ?

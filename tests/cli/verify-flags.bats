@@ -97,6 +97,6 @@ like 'attention_backand'"
 	one=$url
 	canned three '/server_info=200:{"version": "0.5"}'
 	try wsync-verify flags -e "$one" -e "$url"
-	expect_status 5
+	expect_status 11
 	err_has "the endpoints show none of the known settings"
 }

@@ -54,7 +54,7 @@ decode    2 tokens, mean difference 0, largest 0"
 	done
 	answer b.json '' ''
 	try wsync-verify logprobs b.json b.json
-	expect_status 3
+	expect_status 11
 	try wsync-verify logprobs a.json a.json --max-difference -1
 	expect_status 2
 }

@@ -280,7 +280,7 @@ packed() {
 @test "a checkpoint or server without scales is no yes" {
 	scaled m
 	try wsync-verify scales m/bf16 --json
-	expect_status 3
+	expect_status 11
 	expect_found "[]"
 	err_has "nothing was checked: none of"
 	err_has "--against SOURCE"
@@ -288,7 +288,7 @@ packed() {
 	expect_status 0
 	endpoint one --model m/bf16
 	try wsync-verify scales -e "$url"
-	expect_status 5
+	expect_status 11
 	err_has "$url: nothing was checked: the endpoint shows no scales and no quantized parameter"
 }
 

@@ -167,7 +167,7 @@ shows() {
 	safetensors many.safetensors $(for i in {0..39}; do echo "m.layers.$i.w:F32:4"; done) \
 		>/dev/null
 	try wsync-verify weights many.safetensors -e "$url" --samples 5
-	expect_status 5
+	expect_status 11
 	err_has 'it showed none of 5 sampled parameters'
 	sampled
 	mv names first
@@ -181,21 +181,21 @@ shows() {
 	try wsync-verify weights many.safetensors -e "$url"
 	err_has 'none of 32 sampled parameters'
 	try wsync-verify weights many.safetensors -e "$url" --samples 0
-	expect_status 5
+	expect_status 11
 	err_has 'no parameter was sampled'
 }
 
 @test "an endpoint that offers nothing to compare with is never a yes" {
 	shows server '["one", "two"]'
 	try wsync-verify weights a.safetensors -e "$url" --json
-	expect_status 5
+	expect_status 11
 	expect_json '[(l["answer"], l["means"], l["unanswered"]) for l in lines
 		if l["type"] == "weights"]' "[('unknown', 'none', 4)]"
 	err_has 'cannot compare: it reports no checksums'
 	err_has 'hint: --twice'
 	endpoint two --keep none
 	try wsync-verify weights a.safetensors -e "$url"
-	expect_status 5
+	expect_status 11
 	out_has 'unknown '
 }
 
@@ -493,17 +493,19 @@ killed_at() {
 }
 
 @test "pushed twice: a rank that does not report is no yes" {
-	local edit
+	local status edit words
 	pushed one --tp 2
 	server=$url
-	for edit in 'del ranks[1]|reports 1 of its 2 ranks: missing: rank 1' \
-		'ranks[1]["checksums"].clear()|rank 1 reported no checksum'; do
+	while IFS='|' read -r status edit words; do
 		url=$server
-		replies pass "${edit%|*}"
+		replies pass "$edit"
 		try wsync-verify weights a.safetensors -e "$url" --twice
-		expect_status 5
-		err_has "${edit#*|}"
-	done
+		expect_status "$status"
+		err_has "$words"
+	done <<-'END'
+		5|del ranks[1]|reports 1 of its 2 ranks: missing: rank 1
+		11|ranks[1]["checksums"].clear()|rank 1 reported no checksum
+	END
 	# none for the first
 	expect_journal "$server" 'len([p for p in paths
 		if p == "/update_weights_from_distributed"])' 2

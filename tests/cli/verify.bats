@@ -151,7 +151,7 @@ print(json.dumps({"weights": [{"name": r["name"], "shape": r["shape"]} for r in 
 	canned b '/server_info=200:{"tp_size": 2}' '/model_info=200:{}' '/list_weights=404:no' \
 		'/weights_checker=404:no'
 	try wsync-verify names ckpt -e "$first" -e "$url"
-	expect_status 3
+	expect_status 11
 	[ "$(wc -l <<<"$out")" = 1 ] || explain "one line"
 	out_has "the same for 1 more endpoint"
 }
@@ -178,7 +178,7 @@ print(json.dumps({"weights": [{"name": r["name"], "shape": r["shape"]} for r in 
 	out_has "and 21 names of $url/list_weights"
 	rm ckpt/config.json
 	try wsync-verify names ckpt -e "$url"
-	expect_status 3
+	expect_status 11
 	err_has "there is no config.json, and the endpoint lists only what it received"
 	err_has "hint: --config DIR"
 }
@@ -199,7 +199,7 @@ print(json.dumps({"weights": [{"name": r["name"], "shape": r["shape"]} for r in 
 	llama ckpt
 	sed -i 's/LlamaForCausalLM/FooForCausalLM/; s/"llama"/"foo"/' ckpt/config.json
 	try wsync-verify names ckpt
-	expect_status 3
+	expect_status 11
 	err_has "no family is known for architecture 'FooForCausalLM' of ckpt/config.json"
 	printf 'family foo\narch FooForCausalLM\nlike llama\n' >foo.map
 	try wsync-verify names ckpt --map foo.map

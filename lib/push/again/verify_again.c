@@ -125,7 +125,7 @@ int again_compare(struct again *a, size_t i)
 		return -1;
 	for (size_t k = 0; k < after->n_ranks; k++) {
 		if (!before->ranks[k].n && !after->ranks[k].n) {
-			ws_err_set(&r->err, WS_EREFUSED,
+			ws_err_set(&r->err, WS_EUNKNOWN,
 			           "%s: rank %d reported no checksum of any parameter", r->url,
 			           after->ranks[k].rank);
 			return ws_err_where(&r->err, NULL, r->url);

@@ -402,7 +402,7 @@ static int compare_after(struct reset *s, struct ws_push *p, struct ws_err *err)
 		push_target_event(&p->to.endpoints[i].weights, PUSH_RESET_UNDONE);
 		r->incomparable = x->n;
 		if (x->kept)
-			ws_err_set(&r->err, WS_EREFUSED, "%s: reset_tensors left %zu parameters as "
+			ws_err_set(&r->err, WS_EUNKNOWN, "%s: reset_tensors left %zu parameters as "
 			           "they were, so it is not known whether a push writes them",
 			           r->url, x->kept);
 	}

@@ -108,7 +108,7 @@ static int check_cached(const struct verify_logprobs *v, struct ws_err *err)
 		}
 		if (cached)
 			continue;
-		ws_err_set(err, WS_EREFUSED, "%s: nothing was tested: %s", s->name,
+		ws_err_set(err, WS_EUNKNOWN, "%s: nothing was tested: %s", s->name,
 		           told ? "no token of the prompts came from its cache"
 		                : "it does not report how many tokens came from its cache");
 		ws_err_hint(err, told ? "run it again: the prompts are in its cache now, unless it "
@@ -127,8 +127,7 @@ int verify_logprobs_compare(struct verify_logprobs *v, struct ws_err *err)
 		if (compare(v, &s[i], err))
 			rc = -1;
 	if (!rc && !v->tokens && (v->n_sides > 1 || verify_logprobs_alone(v->opts->how)))
-		rc = ws_err_set(err, v->ask->n_endpoints ? WS_EREFUSED : WS_EINPUT,
-		                "%s, %s: no token has a number in both",
+		rc = ws_err_set(err, WS_EUNKNOWN, "%s, %s: no token has a number in both",
 		                s[0].name, s[v->n_sides > 1].name);
 	return rc ? rc : check_cached(v, err);
 }
