@@ -66,20 +66,6 @@ int ctl_wait(void *ctx, const struct opt_args *args, struct ws_err *err);
 int ctl_status(void *ctx, const struct opt_args *args, struct ws_err *err);
 int ctl_version(void *ctx, const struct opt_args *args, struct ws_err *err);
 
-/* ---- tell.c: what the requests of a command do to the endpoints (deeds.h) ---- */
-
-struct ctl_doing {
-	struct ws_buf dir;
-	struct ws_deed *at;
-	struct ws_deeds *deeds; /* NULL: nothing is recorded */
-};
-/* Records what is about to be done, and takes the locks. memory: of each endpoint; NULL: none. -1:
- * nothing may be sent. Call ctl_end also then. */
-int ctl_begin(struct ctl_job *job, enum ws_deed_what what, const unsigned *memory,
-              struct ctl_doing *d, struct ws_err *err);
-/* answers NULL: nothing was done that is recorded. */
-void ctl_end(struct ctl_job *job, struct ctl_doing *d, const struct ws_endpoint_answer *answers);
-
 /* targets_probe, with --lineage. */
 int ctl_ask(struct ctl_job *job, struct ws_err *err);
 /* Sets the weight version of all endpoints. */

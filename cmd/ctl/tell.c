@@ -68,6 +68,9 @@ struct request {
 	/* of SLEEP and WAKE, as is infos: enum ws_memory of each endpoint */
 	unsigned *memory;
 	const struct ws_endpoint_info *infos;
+	/* Decides from the records and the servers' answers, under the locks; -1: no request is
+	 * sent. NULL: nothing is to be decided. */
+	int (*decide)(struct ctl_job *job, struct request *r, struct ws_err *err);
 };
 
 /* ---- flush: the caches beyond the prefix cache ---- */
@@ -238,32 +241,62 @@ static int go_without(struct ctl_job *job, enum ws_deed_what what, struct ws_err
 	return 0;
 }
 
-int ctl_begin(struct ctl_job *job, enum ws_deed_what what, const unsigned *memory,
-              struct ctl_doing *d, struct ws_err *err)
+struct doing {
+	struct ws_buf dir;
+	struct ws_deed *at;
+	struct ws_deeds *deeds; /* NULL: nothing is recorded */
+};
+
+static int take_locks(struct ctl_job *job, enum ws_deed_what what, struct doing *d,
+                      struct ws_err *err)
+{
+	for (size_t i = 0; i < job->to.n; i++)
+		d->at[i] = (struct ws_deed){ .url = job->to.urls[i], .what = what };
+	return run_state_dir(job->cfg->state_dir, &d->dir, err) ||
+	                       ws_deeds_lock(ws_buf_str(&d->dir), d->at, job->to.n, &d->deeds,
+	                                     err) ?
+	               -1 :
+	               0;
+}
+
+static int record_deeds(struct ctl_job *job, const struct request *r, struct doing *d,
+                        struct ws_err *err)
+{
+	for (size_t i = 0; i < job->to.n; i++) {
+		d->at[i].info = record_at(job, i).info;
+		d->at[i].memory = r->memory ? r->memory[i] : 0;
+	}
+	if (!d->deeds || ws_deeds_ask(d->deeds, err) == 0)
+		return 0;
+	ws_deeds_end(d->deeds);
+	d->deeds = NULL;
+	return -1;
+}
+
+/* Takes the locks, decides, and records what is about to be done. -1: nothing may be sent. Call
+ * end also then. */
+static int begin(struct ctl_job *job, struct request *r, enum ws_deed_what what, struct doing *d,
+                 struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
-	*d = (struct ctl_doing){ 0 };
+	*d = (struct doing){ 0 };
 	ws_buf_init(&d->dir, 4095);
-	/* The record is about this start of the server, if that is told. */
-	if (what == WS_DEED_PAUSE && !job->to.infos)
-		(void)ctl_ask(job, NULL);
 	d->at = calloc(job->to.n + 1, sizeof *d->at);
 	if (!d->at)
 		return ws_oom(err);
-	for (size_t i = 0; i < job->to.n; i++) {
-		const struct record_at at = record_at(job, i);
-		d->at[i] = (struct ws_deed){ .url = at.url, .info = at.info, .what = what,
-			                     .memory = memory ? memory[i] : 0 };
-	}
-	if (run_state_dir(job->cfg->state_dir, &d->dir, &why) == 0 &&
-	    ws_deeds_begin(ws_buf_str(&d->dir), NULL, d->at, job->to.n, &d->deeds, &why) == 0)
-		return 0;
-	return go_without(job, what, &why, err);
+	if (take_locks(job, what, d, &why) && go_without(job, what, &why, err))
+		return -1;
+	/* The record is about this start of the server, if that is told. */
+	if (what == WS_DEED_PAUSE && !job->to.infos)
+		(void)ctl_ask(job, NULL);
+	if (r->decide && r->decide(job, r, err))
+		return -1;
+	return record_deeds(job, r, d, &why) ? go_without(job, what, &why, err) : 0;
 }
 
-void ctl_end(struct ctl_job *job, struct ctl_doing *d, const struct ws_endpoint_answer *answers)
+static void end(struct ctl_job *job, struct doing *d, const struct ws_endpoint_answer *answers)
 {
-	for (size_t i = 0; d->deeds && answers && i < job->to.n; i++) {
+	for (size_t i = 0; d->deeds && i < job->to.n; i++) {
 		struct ws_err why = WS_ERR_INIT;
 		if (ws_deeds_answered(d->deeds, i, ws_deed_outcome(&answers[i]), &why))
 			ui_warn(job->ui, d->at[i].url, "no record says what was done here: %s",
@@ -274,15 +307,15 @@ void ctl_end(struct ctl_job *job, struct ctl_doing *d, const struct ws_endpoint_
 	ws_buf_free(&d->dir);
 }
 
-static int tell(struct ctl_job *job, const struct request *r, struct ws_err *err)
+static int tell(struct ctl_job *job, struct request *r, struct ws_err *err)
 {
 	enum ws_deed_what what;
 	const bool deed = is_deed(r, &what);
-	struct ctl_doing doing;
+	struct doing doing;
 	struct ws_endpoint_answer *answers = calloc(job->to.n + 1, sizeof *answers);
 	if (!answers)
 		return ws_oom(err);
-	int rc = deed ? ctl_begin(job, what, r->memory, &doing, err) : 0;
+	int rc = deed ? begin(job, r, what, &doing, err) : 0;
 	for (size_t i = 0; i < job->to.n; i++) /* until one comes */
 		answers[i] = (struct ws_endpoint_answer){ .err = { .code = WS_ECANCELLED },
 			                                  .sent = rc == 0 };
@@ -292,7 +325,7 @@ static int tell(struct ctl_job *job, const struct request *r, struct ws_err *err
 			show_answers(job, r->done, answers);
 	}
 	if (deed)
-		ctl_end(job, &doing, answers);
+		end(job, &doing, answers);
 	free(answers);
 	return rc;
 }
@@ -336,7 +369,7 @@ int ctl_pause(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	struct ctl_job *job = ctx;
 	(void)args;
-	const struct request r = { .what = PAUSE, .done = "paused" };
+	struct request r = { .what = PAUSE, .done = "paused" };
 	return check_mode(job, err) ? -1 : tell(job, &r, err);
 }
 
@@ -369,15 +402,16 @@ static void hint_at_whole(const struct ws_known *k, const struct record_at *at, 
 }
 
 /* Nothing is resumed if one of the endpoints must not be. */
-static int check_whole(struct ctl_job *job, struct ws_err *err)
+static int check_whole(struct ctl_job *job, struct request *r, struct ws_err *err)
 {
 	struct ws_journal_list records;
 	int rc = 0;
-	record_read(job, &records);
+	(void)r;
 	/* It may sleep, and a record may be about an earlier start of it, or name it by another
 	 * address. */
 	if (!job->to.infos)
 		(void)ctl_ask(job, NULL);
+	record_read(job, &records);
 	for (size_t i = 0; !rc && i < job->to.n; i++) {
 		bool ends = false;
 		const struct record_at at = record_at(job, i);
@@ -398,9 +432,9 @@ static int check_whole(struct ctl_job *job, struct ws_err *err)
 
 int ctl_resume(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
-	const struct request r = { .what = RESUME, .done = "resumed" };
+	struct request r = { .what = RESUME, .done = "resumed", .decide = check_whole };
 	(void)args;
-	return check_whole(ctx, err) || tell(ctx, &r, err) ? -1 : 0;
+	return tell(ctx, &r, err);
 }
 
 int ctl_flush(void *ctx, const struct opt_args *args, struct ws_err *err)
@@ -411,13 +445,13 @@ int ctl_flush(void *ctx, const struct opt_args *args, struct ws_err *err)
 
 int ctl_set_version(struct ctl_job *job, const char *version, struct ws_err *err)
 {
-	const struct request r = { .what = SET_VERSION, .done = "labelled", .name = version };
+	struct request r = { .what = SET_VERSION, .done = "labelled", .name = version };
 	return ws_endpoint_check_version(version, err) || tell(job, &r, err) ? -1 : 0;
 }
 
 int ctl_destroy_group(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
-	const struct request r = { .what = LEAVE, .done = "left", .name = args->v[0] };
+	struct request r = { .what = LEAVE, .done = "left", .name = args->v[0] };
 	return ws_check_utf8(r.name, "group", err) || tell(ctx, &r, err) ? -1 : 0;
 }
 
@@ -474,35 +508,36 @@ static int choose_memory(const struct ctl_job *job, const struct ws_journal_list
 	return 0;
 }
 
+/* The request depends on the server's lineage, which is detected first. */
 static int choose_memories(struct ctl_job *job, struct request *r, struct ws_err *err)
 {
 	struct ws_journal_list records;
 	bool known = false;
 	int rc = 0;
+	if (ctl_ask(job, err))
+		return -1;
+	r->infos = job->to.infos;
 	record_read(job, &records);
-	for (size_t i = 0; !rc && i < job->to.n; i++)
+	for (size_t i = 0; !rc && i < job->to.n; i++) {
+		r->memory[i] = r->tags & ws_endpoint_memory(&r->infos[i]);
 		rc = choose_memory(job, &records, i, r->what == SLEEP, &r->memory[i], &known, err);
+	}
 	if (!rc && !known)
 		rc = refuse_awake(job->to.urls[0], 0, 0, err);
 	ws_journal_list_free(&records);
 	return rc;
 }
 
-/* The request depends on the server's lineage, which is detected first. */
 static int change_memory(struct ctl_job *job, struct request *r, struct ws_err *err)
 {
 	r->tags = WS_MEMORY_ALL;
 	if (job->cfg->tags && ws_memory_parse(job->cfg->tags, &r->tags, err))
 		return -1;
-	if (ctl_ask(job, err))
-		return -1;
-	r->infos = job->to.infos;
+	r->decide = choose_memories;
 	r->memory = calloc(job->to.n + 1, sizeof *r->memory);
 	if (!r->memory)
 		return ws_oom(err);
-	for (size_t i = 0; i < job->to.n; i++)
-		r->memory[i] = r->tags & ws_endpoint_memory(&r->infos[i]);
-	const int rc = choose_memories(job, r, err) ? -1 : tell(job, r, err);
+	const int rc = tell(job, r, err);
 	free(r->memory);
 	return rc;
 }

@@ -324,10 +324,11 @@ static int begin_one(struct ws_deeds *d, size_t i, struct ws_err *err)
 	return told || d->own || !makes ? 0 : make_record(d, i, err);
 }
 
-int ws_deeds_begin(const char *state_dir, const char *own, const struct ws_deed *at, size_t n,
-                   struct ws_deeds **out, struct ws_err *err)
+static int make_deeds(const char *state_dir, const char *own, const struct ws_deed *at, size_t n,
+                      struct ws_deeds **out, struct ws_err *err)
 {
 	struct ws_deeds *d = calloc(1, sizeof *d);
+	*out = NULL;
 	if (!d)
 		return ws_oom(err);
 	*d = (struct ws_deeds){ .state_dir = state_dir, .own = own, .at = at, .n = n,
@@ -336,18 +337,39 @@ int ws_deeds_begin(const char *state_dir, const char *own, const struct ws_deed 
 	int rc = d->locks && d->skipped ? 0 : ws_oom(err);
 	if (rc == 0 && !own)
 		rc = take_locks(d, err);
-	if (rc == 0)
-		rc = ws_journal_list(state_dir, &d->list, err);
-	for (size_t i = 0; rc == 0 && i < n; i++)
-		rc = begin_one(d, i, err);
-	if (rc) { /* nothing is sent */
-		for (size_t i = 0; i < n; i++)
-			(void)ws_deeds_answered(d, i, WS_REFUSED, NULL);
+	if (rc)
 		ws_deeds_end(d);
-		d = NULL;
-	}
-	*out = d;
+	else
+		*out = d;
 	return rc;
+}
+
+int ws_deeds_lock(const char *state_dir, const struct ws_deed *at, size_t n, struct ws_deeds **out,
+                  struct ws_err *err)
+{
+	return make_deeds(state_dir, NULL, at, n, out, err);
+}
+
+int ws_deeds_ask(struct ws_deeds *d, struct ws_err *err)
+{
+	int rc = ws_journal_list(d->state_dir, &d->list, err);
+	for (size_t i = 0; rc == 0 && i < d->n; i++)
+		rc = begin_one(d, i, err);
+	for (size_t i = 0; rc && i < d->n; i++) /* nothing is sent */
+		(void)ws_deeds_answered(d, i, WS_REFUSED, NULL);
+	return rc;
+}
+
+int ws_deeds_begin(const char *state_dir, const char *own, const struct ws_deed *at, size_t n,
+                   struct ws_deeds **out, struct ws_err *err)
+{
+	if (make_deeds(state_dir, own, at, n, out, err))
+		return -1;
+	if (ws_deeds_ask(*out, err) == 0)
+		return 0;
+	ws_deeds_end(*out);
+	*out = NULL;
+	return -1;
 }
 
 int ws_deeds_answered(struct ws_deeds *d, size_t i, enum ws_outcome outcome, struct ws_err *err)

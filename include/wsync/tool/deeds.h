@@ -73,8 +73,15 @@ enum ws_outcome { WS_UNANSWERED, WS_DONE, WS_REFUSED };
 enum ws_outcome ws_deed_outcome(const struct ws_endpoint_answer *a);
 
 struct ws_deeds;
-/* Records that these requests are about to be sent. own NULL: wsync-ctl asks; takes the locks until
- * ws_deeds_end, and makes a record where none tells of it. Else a push or a repair asks, which
+/* For wsync-ctl: takes the locks until ws_deeds_end. What is read and decided afterwards stays true
+ * until ws_deeds_ask. Only url and what of at[] are read; the rest may be set until ws_deeds_ask. at
+ * and its strings must outlive *out. WS_EREFUSED: another process is at work there. */
+int ws_deeds_lock(const char *state_dir, const struct ws_deed *at, size_t n, struct ws_deeds **out,
+                  struct ws_err *err);
+/* Records that the requests are about to be sent. -1: nothing may be sent. */
+int ws_deeds_ask(struct ws_deeds *d, struct ws_err *err);
+/* Records that these requests are about to be sent. own NULL: as ws_deeds_lock and
+ * ws_deeds_ask, which make a record where none tells of it. Else a push or a repair asks, which
  * holds the locks, and whose record is at `own`. at and its strings must outlive *out. -1: nothing
  * may be sent. WS_EREFUSED: another process is at work there. */
 int ws_deeds_begin(const char *state_dir, const char *own, const struct ws_deed *at, size_t n,
