@@ -167,6 +167,9 @@ static int change_weights(struct ws_push *p, struct ws_err *err)
 	if (push_record(p, err) || push_staged_take(p, err) || push_others_recheck(p, err))
 		return -1;
 	push_note_parts(p);
+	/* Its lock may be waited for, so before the pause. An end that left the weights untouched
+	 * cancels the line. */
+	push_history_begin(p);
 	if (push_pause(p, err) || push_others_begin(p, err) || push_wake_weights(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_FLUSH);
@@ -178,7 +181,6 @@ static int change_weights(struct ws_push *p, struct ws_err *err)
 	/* Waiting for the pause may take long, so check the sources again. Nothing was sent yet. */
 	if (push_check_sources(p, err) || push_record(p, err))
 		return -1;
-	push_history_begin(p);
 	if (take_step(p, PUSH_STEP_CHANGE, err))
 		return -1;
 	p->run.weights_dirty = true;

@@ -178,6 +178,22 @@ expect_stale() {
 	expect_stale "$url" "has begun to change its weights, and no end is recorded"
 }
 
+@test "a push is in the history before it pauses a server, and leaves no doubt if it changed nothing" {
+	endpoint e --fault refuse:pause_generation:2 --fault hang:pause_generation:3
+	urls=("$url") to=(-e "$url")
+	fleet 5
+	try wsync-push small.safetensors -e "$url"
+	[ "$status" != 0 ]
+	try wsync-ctl ready -e "$url" --weight-version 5
+	expect_status 0
+	start cut wsync-push small.safetensors -e "$url"
+	eventually requested /pause_generation 3
+	kill -KILL "$pid"
+	finished cut 137
+	try wsync-ctl repair -e "$url"
+	expect_stale "$url" "has begun to change its weights, and no end is recorded"
+}
+
 @test "a check that pushes other weights ends what the version says, and so does sleep" {
 	endpoint e --lineage session
 	urls=("$url") to=(-e "$url")
