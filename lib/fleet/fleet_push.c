@@ -33,6 +33,7 @@ struct member {
 	bool earlier;        /* an earlier push left it with mixed weights, or paused */
 	bool unsure;         /* {require} was established of it, perhaps of an earlier start */
 	uint64_t push;       /* in the history, which gave it the weights; 0: not known */
+	uint64_t digest;     /* of the plan of that push */
 	struct ws_ev_endpoint_result result; /* its message is `message` */
 	char message[640];
 };
@@ -49,7 +50,9 @@ struct ws_fleet {
 	struct ws_ev_endpoint_result *results;
 	struct ws_push *push; /* NULL: none is open */
 	const struct ws_push_source *source; /* of this run */
-	uint64_t asked;      /* digest that has_plan was asked for last; 0: none */
+	/* the last question of has_plan: a digest (0: none) and the server */
+	uint64_t asked;
+	struct ws_endpoint_info asked_of;
 	int answer;
 	bool retried;        /* after an endpoint was lost during a transfer */
 	ws_deadline until;   /* of this run of the fleet */
@@ -216,21 +219,35 @@ static int run_push(struct ws_fleet *f, const struct ws_push_source *source, str
 		set_message(m, m->result.message ? m->result.message : "");
 		m->fate = PUSHED;
 		m->push = f->push->recovery.history_id;
+		m->digest = end.digest;
 	}
 	return rc;
 }
 
 /* ---- those that cannot be reached ------------------------------------------------------------ */
 
-/* The source is opened only if there is a record that it decides about. */
+static bool was_pushed(const struct ws_fleet *f, const char *url, uint64_t digest)
+{
+	for (size_t i = 0; i < f->n; i++)
+		if (f->members[i].push && f->members[i].digest == digest &&
+		    strcmp(f->members[i].url, url) == 0)
+			return true;
+	return false;
+}
+
+/* The source is opened only if there is a record that it decides about, and again only for a server
+ * with another config. One whose config cannot be read here is pushed to by that of others. */
 static int has_plan(void *ctx, const struct ws_endpoint_info *info, uint64_t digest)
 {
 	struct ws_fleet *f = ctx;
-	if (f->sum.steps && digest == f->sum.end.digest)
+	if (was_pushed(f, info->url, digest))
 		return 1;
-	if (f->asked != digest)
-		f->answer = push_has_plan(f->push, f->source, info, digest);
+	if (f->asked == digest &&
+	    (!ws_name_check_model_dir(info) || ws_name_check_alike(&f->asked_of, info)))
+		return f->answer;
+	f->answer = push_has_plan(f->push, f->source, info, digest);
 	f->asked = digest;
+	f->asked_of = *info;
 	return f->answer;
 }
 

@@ -22,14 +22,24 @@ const char *ws_name_check_model_dir(const struct ws_endpoint_info *info)
 	               NULL;
 }
 
+static unsigned rules_of(const struct ws_endpoint_info *info)
+{
+	return ws_quant_rules(ws_lineage_family(info->lineage) == WS_FAMILY_VLLM, info->version);
+}
+
+bool ws_name_check_alike(const struct ws_endpoint_info *a, const struct ws_endpoint_info *b)
+{
+	return strcmp(a->start_path, b->start_path) == 0 && a->path_unused == b->path_unused &&
+	       rules_of(a) == rules_of(b);
+}
+
 struct ws_config *ws_name_check_config(const struct ws_endpoint_info *info)
 {
-	const bool vllm = ws_lineage_family(info->lineage) == WS_FAMILY_VLLM;
 	const char *dir = ws_name_check_model_dir(info);
 	struct ws_config *config;
 	if (!dir || ws_config_open(dir, &config, NULL))
 		return NULL;
-	ws_config_set_rules(config, ws_quant_rules(vllm, info->version));
+	ws_config_set_rules(config, rules_of(info));
 	return config;
 }
 

@@ -586,3 +586,28 @@ large() {
 	try wsync-verify weights "$(m bf16)" --quantize fp8 --block-size 32x32 -e "$url"
 	expect_status 1
 }
+
+@test "the config.json of each server decides whether it has the plan" {
+	cp -r "$(m fp8)" a
+	cp -r a b
+	local to=() config
+	for config in a b; do
+		endpoint "$config" --lineage sglang-2026 --model-path "$PWD/$config"
+		to+=(-e "$url")
+	done
+	try wsync-push "$(m bf16)" --quantize fp8 "${to[@]}" --weight-version 5
+	expect_status 0
+	try wsync-push "$(m bf16)" --quantize fp8 "${to[@]}" --weight-version 5 --only-stale
+	expect_out "all 2 endpoints have weight version 5"
+	/usr/bin/python3 - <<-'EOF'
+		import json
+		c = json.load(open("b/config.json"))
+		c["quantization_config"]["modules_to_not_convert"] = ["model.layers.0.mlp.up_proj",
+			"model.layers.0.mlp.gate_proj"]
+		json.dump(c, open("b/config.json", "w"))
+	EOF
+	try wsync-push "$(m bf16)" --quantize fp8 "${to[@]}" --weight-version 5 --only-stale --json
+	expect_json '[l["url"] for l in lines if l.get("stale")]' "['$url']"
+	expect_json '["another plan" in l["message"] for l in lines if l.get("stale")]' "[True]"
+	expect_status 0
+}

@@ -44,6 +44,8 @@ const char *ws_name_check_model_dir(const struct ws_endpoint_info *info);
 /* The config there, with the rules of the server's release. NULL: none can be read here. A
  * malformed config counts as missing, not as an error: the operator did not name it. */
 struct ws_config *ws_name_check_config(const struct ws_endpoint_info *info);
+/* Is that the same config, with the same rules, for both? */
+bool ws_name_check_alike(const struct ws_endpoint_info *a, const struct ws_endpoint_info *b);
 /* The config of the first of n servers that keeps FP8. Its block size and its list of modules
  * decide what the transform t quantizes. NULL: no server keeps FP8, or t does not quantize. */
 struct ws_config *ws_name_check_quant(const struct ws_endpoint_info *infos, size_t n,
