@@ -10,6 +10,7 @@
  * "mlp.gate_proj". */
 #include "skip_index.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,19 +24,36 @@ struct piece {
 	size_t n;
 };
 
-struct ws_skip_index {
-	const char **listed; /* all entries, sorted */
-	size_t n_listed;
-	struct piece *plain; /* sorted: those without stars, and without ".weight" at the end */
-	size_t n_plain;
-	struct piece *globs; /* those with stars */
-	size_t n_globs;
+struct pieces { /* sorted */
+	struct piece *items;
+	size_t n;
 };
 
-static int compare_names(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
+/* One "experts" within an entry. */
+struct place {
+	const char *front; /* "" or "model.", before the entry */
+	const char *entry;
+	size_t at;
+};
+
+struct places { /* sorted by the text before it, from its end */
+	struct place *items;
+	size_t n;
+};
+
+struct ws_skip_index {
+	struct pieces listed; /* all entries */
+	struct pieces normal; /* without "model." in front */
+	struct pieces paths;  /* and without dots at the end; empty ones are in `all` only */
+	bool all;             /* an entry that is in every path */
+	struct places experts, normal_experts;
+	struct pieces plain;  /* those without stars, and without ".weight" at the end */
+	struct pieces globs;  /* those with stars, not sorted */
+	atomic_uint_fast64_t spent; /* comparisons */
+	uint64_t most;        /* with more of them, answers are wrong */
+};
+
+enum { COMPARED_MOST = 1 << 30 };
 
 static int compare_pieces(const void *a, const void *b)
 {
@@ -60,37 +78,163 @@ void ws_skip_index_free(struct ws_skip_index *x)
 {
 	if (!x)
 		return;
-	free(x->listed);
-	free(x->plain);
-	free(x->globs);
+	free(x->listed.items);
+	free(x->normal.items);
+	free(x->paths.items);
+	free(x->experts.items);
+	free(x->normal_experts.items);
+	free(x->plain.items);
+	free(x->globs.items);
 	free(x);
+}
+
+static const char word_experts[] = "experts";
+
+static const char *without_model(const char *name)
+{
+	return strncmp(name, "model.", 6) ? name : name + 6;
+}
+
+/* The i-th character before the place, from its end; -1: none. */
+static int before(const struct place *p, size_t i)
+{
+	if (i < p->at)
+		return (unsigned char)p->entry[p->at - 1 - i];
+	const size_t n = strlen(p->front);
+	i -= p->at;
+	return i < n ? (unsigned char)p->front[n - 1 - i] : -1;
+}
+
+static int compare_places(const void *a, const void *b)
+{
+	for (size_t i = 0;; i++) {
+		const int x = before(a, i), y = before(b, i);
+		if (x != y || x < 0)
+			return (x > y) - (x < y);
+	}
+}
+
+static size_t count_experts(const char *entry)
+{
+	size_t n = 0;
+	while ((entry = strstr(entry, word_experts))) {
+		entry++;
+		n++;
+	}
+	return n;
+}
+
+static void add_experts(struct places *l, const char *front, const char *entry)
+{
+	for (const char *p = entry; (p = strstr(p, word_experts)); p++)
+		l->items[l->n++] = (struct place){ front, entry, (size_t)(p - entry) };
+}
+
+static void add_entry(struct ws_skip_index *x, const char *entry)
+{
+	const struct piece p = find_piece(entry);
+	const char *base = without_model(entry);
+	size_t n = strlen(base);
+	x->listed.items[x->listed.n++] = (struct piece){ entry, strlen(entry) };
+	x->normal.items[x->normal.n++] = (struct piece){ base, n };
+	while (n && base[n - 1] == '.')
+		n--;
+	if (n)
+		x->paths.items[x->paths.n++] = (struct piece){ base, n };
+	x->all |= !n;
+	add_experts(&x->experts, "", entry);
+	add_experts(&x->normal_experts, "model.", base);
+	if (p.n && memchr(p.at, '*', p.n))
+		x->globs.items[x->globs.n++] = p;
+	else if (p.n)
+		x->plain.items[x->plain.n++] = p;
+}
+
+static bool make_lists(struct ws_skip_index *x, size_t n, size_t n_experts)
+{
+	struct pieces *const lists[] = { &x->listed, &x->normal, &x->paths, &x->plain, &x->globs };
+	bool whole = true;
+	for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+		whole &= (lists[i]->items = calloc(n + 1, sizeof *lists[i]->items)) != NULL;
+	x->experts.items = calloc(n_experts + 1, sizeof *x->experts.items);
+	x->normal_experts.items = calloc(n_experts + 1, sizeof *x->experts.items);
+	return whole && x->experts.items && x->normal_experts.items;
+}
+
+static void sort(struct pieces *l)
+{
+	qsort(l->items, l->n, sizeof *l->items, compare_pieces);
 }
 
 struct ws_skip_index *ws_skip_index_make(const char *const *skip, size_t n)
 {
 	struct ws_skip_index *x = calloc(1, sizeof *x);
-	if (!x || !(x->listed = calloc(n + 1, sizeof *x->listed)) ||
-	    !(x->plain = calloc(n + 1, sizeof *x->plain)) ||
-	    !(x->globs = calloc(n + 1, sizeof *x->globs))) {
+	size_t n_experts = 0;
+	for (size_t i = 0; i < n; i++)
+		n_experts += count_experts(skip[i]);
+	if (!x || !make_lists(x, n, n_experts)) {
 		ws_skip_index_free(x);
 		return NULL;
 	}
-	for (size_t i = 0; i < n; i++) {
-		const struct piece p = find_piece(skip[i]);
-		x->listed[x->n_listed++] = skip[i];
-		if (p.n && memchr(p.at, '*', p.n))
-			x->globs[x->n_globs++] = p;
-		else if (p.n)
-			x->plain[x->n_plain++] = p;
-	}
-	qsort(x->listed, x->n_listed, sizeof *x->listed, compare_names);
-	qsort(x->plain, x->n_plain, sizeof *x->plain, compare_pieces);
+	x->most = COMPARED_MOST;
+	for (size_t i = 0; i < n; i++)
+		add_entry(x, skip[i]);
+	sort(&x->listed);
+	sort(&x->normal);
+	sort(&x->paths);
+	sort(&x->plain);
+	qsort(x->experts.items, x->experts.n, sizeof *x->experts.items, compare_places);
+	qsort(x->normal_experts.items, x->normal_experts.n, sizeof *x->experts.items,
+	      compare_places);
 	return x;
 }
 
 size_t ws_skip_index_globs(const struct ws_skip_index *x)
 {
-	return x->n_globs;
+	return x->globs.n;
+}
+
+uint64_t ws_skip_index_work(const struct ws_skip_index *x)
+{
+	return atomic_load_explicit(&x->spent, memory_order_relaxed);
+}
+
+void ws_skip_index_limit(struct ws_skip_index *x, uint64_t most)
+{
+	x->most = most;
+}
+
+bool ws_quant_gave_up(const struct ws_quant *q)
+{
+	return q->index && ws_skip_index_work(q->index) > q->index->most;
+}
+
+/* Counts n comparisons. */
+static void spend(struct ws_skip_index *x, uint64_t n)
+{
+	(void)atomic_fetch_add_explicit(&x->spent, n, memory_order_relaxed);
+}
+
+/* How many entries are not greater than the key. */
+static size_t count_to(struct ws_skip_index *x, const struct pieces *l, const struct piece *key)
+{
+	size_t low = 0, high = l->n, n = 0;
+	for (; low < high; n++) {
+		const size_t mid = low + (high - low) / 2;
+		if (compare_pieces(&l->items[mid], key) <= 0)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	spend(x, n);
+	return low;
+}
+
+static bool has(struct ws_skip_index *x, const struct pieces *l, const char *at, size_t n)
+{
+	const struct piece key = { at, n };
+	const size_t i = count_to(x, l, &key);
+	return i && compare_pieces(&l->items[i - 1], &key) == 0;
 }
 
 /* ---- whole segments -------------------------------------------------------------------------- */
@@ -136,23 +280,18 @@ static bool ends_with(const struct piece *entry, const char *module, size_t len)
 	       memcmp(module + len - entry->n, entry->at, entry->n) == 0;
 }
 
-static bool has_plain(const struct ws_skip_index *x, const char *at, size_t n)
-{
-	const struct piece key = { at, n };
-	return bsearch(&key, x->plain, x->n_plain, sizeof key, compare_pieces);
-}
-
 /* Has the list the module, one that contains it, or its last segments? */
-static bool is_in_index(const struct ws_skip_index *x, const char *module)
+static bool is_in_index(struct ws_skip_index *x, const char *module)
 {
 	const size_t len = strlen(module);
 	for (size_t i = 0; i <= len; i++)
 		if (is_end(module[i]) &&
-		    (has_plain(x, module, i) ||
-		     (i < len && has_plain(x, module + i + 1, len - i - 1))))
+		    (has(x, &x->plain, module, i) ||
+		     (i < len && has(x, &x->plain, module + i + 1, len - i - 1))))
 			return true;
-	for (size_t i = 0; i < x->n_globs; i++)
-		if (glob_covers(&x->globs[i], module))
+	spend(x, x->globs.n);
+	for (size_t i = 0; i < x->globs.n; i++)
+		if (glob_covers(&x->globs.items[i], module))
 			return true;
 	return false;
 }
@@ -229,41 +368,72 @@ static bool find_module(const char *module, struct server_module *m)
 
 /* ---- the rules of servers -------------------------------------------------------------------- */
 
-static const char *without_model(const char *name)
-{
-	return strncmp(name, "model.", 6) ? name : name + 6;
-}
-
 /* Is one of the entries this name? */
 static bool is_listed(const struct ws_quant *q, const char *name)
 {
-	if (q->index)
-		return bsearch(&name, q->index->listed, q->index->n_listed, sizeof name,
-		               compare_names);
-	for (size_t i = 0; i < q->n_skip; i++)
-		if (strcmp(q->skip[i], name) == 0)
-			return true;
-	return false;
+	return has(q->index, &q->index->listed, name, strlen(name));
 }
 
-/* strstr(front + text, name) */
-static bool contains(const char *front, const char *text, const char *name)
+/* Does one of the entries begin the text? whole: and end with one of its segments. All entries that
+ * begin it also begin the greatest entry that is not greater than it. */
+static bool begins(struct ws_skip_index *x, const struct pieces *l, const char *text, bool whole)
 {
-	for (; *front; front++) {
-		const size_t n = strlen(front);
-		if (strncmp(front, name, n) == 0 && strncmp(text, name + n, strlen(name + n)) == 0)
+	struct piece key = { text, strlen(text) };
+	for (;;) {
+		const size_t i = count_to(x, l, &key);
+		if (!i)
+			return false;
+		const struct piece *e = &l->items[i - 1];
+		size_t same = 0;
+		while (same < e->n && same < key.n && e->at[same] == text[same])
+			same++;
+		if (same == e->n && (!whole || is_end(text[same])))
 			return true;
+		if (same == e->n && !same)
+			return false;
+		key.n = same == e->n ? same - 1 : same;
 	}
-	return strstr(text, name);
+}
+
+/* How many places have a text before them that is less than these n bytes, from their end. */
+static size_t count_before(struct ws_skip_index *x, const struct places *l, const char *head,
+                           size_t n)
+{
+	const struct place key = { "", head, n };
+	size_t low = 0, high = l->n, tried = 0;
+	for (; low < high; tried++) {
+		const size_t mid = low + (high - low) / 2;
+		if (compare_places(&l->items[mid], &key) < 0)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	spend(x, tried);
+	return low;
+}
+
+static bool ends_before(const struct place *p, const char *head, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (before(p, i) != (unsigned char)head[n - 1 - i])
+			return false;
+	return true;
 }
 
 /* Does an entry about experts contain this name? So an entry for one expert skips all of them.
  * `normal`: entries count with and without "model." in front. */
 static bool is_in_experts(const struct ws_quant *q, const char *name, bool normal)
 {
-	for (size_t i = 0; strstr(name, "experts") && i < q->n_skip; i++) {
-		const char *entry = normal ? without_model(q->skip[i]) : q->skip[i];
-		if (contains(normal ? "model." : "", entry, name))
+	struct ws_skip_index *x = q->index;
+	const struct places *l = normal ? &x->normal_experts : &x->experts;
+	const char *experts = strstr(name, word_experts);
+	if (!experts)
+		return false;
+	const size_t head = (size_t)(experts - name), tail = strlen(experts);
+	for (size_t i = count_before(x, l, name, head);
+	     i < l->n && ends_before(&l->items[i], name, head); i++) {
+		spend(x, 1);
+		if (strncmp(l->items[i].entry + l->items[i].at, experts, tail) == 0)
 			return true;
 	}
 	return false;
@@ -288,8 +458,8 @@ static bool skips_by_name(const struct ws_quant *q, const struct server_module *
 
 static bool has_part(const struct ws_quant *q, const char *name, bool normal)
 {
-	for (size_t i = 0; i < q->n_skip; i++)
-		if (strstr(name, normal ? without_model(q->skip[i]) : q->skip[i]))
+	for (; *name; name++)
+		if (begins(q->index, normal ? &q->index->normal : &q->index->listed, name, false))
 			return true;
 	return false;
 }
@@ -316,26 +486,18 @@ static bool skips_by_shard(const struct ws_quant *q, const struct server_module 
 static bool skips_by_path(const struct ws_quant *q, const struct server_module *m)
 {
 	const char *name = m->n_shards ? m->shards[0] : m->name;
-	char path[MOST_OF_A_NAME + 2], entry[MOST_OF_A_NAME + 2];
-	snprintf(path, sizeof path, ".%s.", name);
-	for (size_t i = 0; i < q->n_skip; i++) {
-		const char *base = without_model(q->skip[i]);
-		size_t n = strlen(base);
-		while (n && base[n - 1] == '.')
-			n--;
-		if (n >= MOST_OF_A_NAME)
-			continue;
-		snprintf(entry, sizeof entry, ".%.*s.", (int)n, base);
-		if (strstr(path, n ? entry : "."))
+	if (q->index->all)
+		return true;
+	for (const char *p = name; p; p = strchr(p, '.'), p += p != NULL)
+		if (begins(q->index, &q->index->paths, p, true))
 			return true;
-	}
 	return !m->n_shards && is_in_experts(q, m->name, true);
 }
 
 static bool skips_by_rule(const struct ws_quant *q, enum ws_skip_rule rule, const char *module)
 {
 	struct server_module m;
-	if (!find_module(module, &m))
+	if (!q->index || ws_quant_gave_up(q) || !find_module(module, &m))
 		return false;
 	switch (rule) {
 	case WS_SKIP_VLLM:         return skips_by_vllm(q, &m);

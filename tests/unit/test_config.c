@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "scratch.h"
+#include "skip_index.h"
 #include "test.h"
 
 #include "skip_rules.h"
@@ -238,6 +239,17 @@ static void make_name(char *name, size_t size, unsigned *seed, bool starred)
 		snprintf(name, size, "%s.%s.%s", first, second, third);
 }
 
+/* Is the module skipped by this list with its index? */
+static bool skips(const struct ws_quant *q, const char *module)
+{
+	struct ws_config *c = parse("{}");
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(ws_config_set_quant(c, q, &err), 0);
+	const bool is = ws_quant_skips(ws_config_quant(c), module);
+	ws_config_free(c);
+	return is;
+}
+
 /* Long lists have an index, in which all entries must have the meaning that each has alone. */
 TEST(a_list_skips_what_any_of_its_entries_skips)
 {
@@ -247,7 +259,7 @@ TEST(a_list_skips_what_any_of_its_entries_skips)
 		char names[ENTRIES][32], module[32];
 		const char *entries[ENTRIES];
 		const bool starred = i % 2;
-		const unsigned rule = i % 3 ? 0 : WS_SKIP_VLLM;
+		const unsigned rule = i % 6 ? 1u << i % 6 >> 1 : 0;
 		bool any = false;
 		struct ws_err err = WS_ERR_INIT;
 		struct ws_config *c = parse("{}");
@@ -256,11 +268,11 @@ TEST(a_list_skips_what_any_of_its_entries_skips)
 			make_name(names[k], sizeof names[k], &seed, starred);
 			entries[k] = names[k];
 			const struct ws_quant one = { .skip = &entries[k], .n_skip = 1,
-				                      .rules = rule };
-			any |= ws_quant_skips(&one, module);
+				                      .ignored_layers = true, .rules = rule };
+			any |= rule ? skips(&one, module) : ws_quant_skips(&one, module);
 		}
 		const struct ws_quant q = { .method = "fp8", .skip = entries, .n_skip = ENTRIES,
-			                    .rules = rule };
+			                    .ignored_layers = true, .rules = rule };
 		assert_int_equal(ws_config_set_quant(c, &q, &err), 0);
 		if (ws_quant_skips(ws_config_quant(c), module) != any)
 			fail_msg("%s, %s, ...: %s", names[0], names[1], module);
@@ -300,6 +312,63 @@ TEST(a_hostile_list_costs_little)
 	}
 }
 
+/* No rule of a release tries each entry for each module. */
+TEST(a_long_list_is_looked_up_by_every_rule)
+{
+	enum { ENTRIES = 60000, MODULES = 300 };
+	static char names[ENTRIES][64];
+	static const char *entries[ENTRIES];
+	for (size_t i = 0; i < ENTRIES; i++) {
+		snprintf(names[i], sizeof names[i],
+		         i % 2 ? "model.layers.%zu.mlp.gate" : "model.layers.9%zu.mlp.experts.%zu",
+		         i + 1000, i % 7);
+		entries[i] = names[i];
+	}
+	for (unsigned rule = WS_SKIP_VLLM; rule <= WS_SKIP_SGLANG_PATH; rule <<= 1) {
+		const struct ws_quant q = { .method = "fp8", .skip = entries, .n_skip = ENTRIES,
+			                    .ignored_layers = true, .rules = rule };
+		struct ws_config *c = parse("{}");
+		assert_int_equal(ws_config_set_quant(c, &q, NULL), 0);
+		for (unsigned i = 0; i < MODULES; i++) {
+			char module[64];
+			snprintf(module, sizeof module,
+			         i % 2 ? "model.layers.%u.self_attn.q_proj" :
+			                 "model.layers.%u.mlp.experts.3.up_proj", i / 2);
+			assert_false(ws_quant_skips(ws_config_quant(c), module));
+		}
+		/* each of the 300 names has at most 40 places where an entry may begin */
+		assert_in_range(ws_skip_index_work(ws_config_quant(c)->index), MODULES,
+		                MODULES * 40 * 3 * 17);
+		assert_false(ws_quant_gave_up(ws_config_quant(c)));
+		ws_config_free(c);
+	}
+}
+
+/* What cannot be looked up is tried, up to a limit, which is told. */
+TEST(a_list_that_defeats_the_index_is_given_up)
+{
+	enum { ENTRIES = 1000, MODULES = 100 };
+	static char names[ENTRIES][24];
+	static const char *entries[ENTRIES];
+	unsigned n = 0;
+	for (size_t i = 0; i < ENTRIES; i++) {
+		snprintf(names[i], sizeof names[i], "a.experts.%zu", i);
+		entries[i] = names[i];
+	}
+	const struct ws_quant q = { .method = "fp8", .skip = entries, .n_skip = ENTRIES,
+		                    .rules = WS_SKIP_VLLM };
+	struct ws_config *c = parse("{}");
+	assert_int_equal(ws_config_set_quant(c, &q, NULL), 0);
+	ws_skip_index_limit(ws_config_quant(c)->index, ENTRIES * MODULES / 2);
+	while (n < MODULES && !ws_quant_gave_up(ws_config_quant(c))) {
+		assert_false(ws_quant_skips(ws_config_quant(c), "a.experts_of.b"));
+		n++;
+	}
+	assert_in_range(n, MODULES / 4, MODULES / 2 + 1);
+	assert_false(ws_quant_skips(ws_config_quant(c), "a.experts.1"));
+	ws_config_free(c);
+}
+
 TEST(lists_are_matched_as_real_servers_match_them)
 {
 	for (size_t i = 0; i < sizeof skip_rules / sizeof skip_rules[0]; i++) {
@@ -309,8 +378,7 @@ TEST(lists_are_matched_as_real_servers_match_them)
 			q.n_skip++;
 		for (size_t k = 0; k < sizeof skip_modules / sizeof skip_modules[0]; k++) {
 			const char answer = skip_rules[i].answers[k];
-			if (answer != '-' &&
-			    ws_quant_skips(&q, skip_modules[k]) != (answer == '1'))
+			if (answer != '-' && skips(&q, skip_modules[k]) != (answer == '1'))
 				fail_msg("rule %u: %s: %s: the server says %c", skip_rules[i].rule,
 				         q.n_skip ? q.skip[0] : "(empty)", skip_modules[k], answer);
 		}
@@ -340,8 +408,11 @@ TEST(a_release_has_the_rule_that_was_read_from_it)
 	static const char *const entry[] = { "self_attn.qkv_proj" };
 	const struct ws_quant q = { .skip = entry, .n_skip = 1,
 		                    .rules = WS_SKIP_SGLANG_PART | WS_SKIP_SGLANG_SHARD };
-	assert_false(ws_quant_agrees(&q, "model.layers.0.self_attn.q_proj"));
-	assert_true(ws_quant_agrees(&q, "model.layers.0.self_attn.o_proj"));
+	struct ws_config *c = parse("{}");
+	assert_int_equal(ws_config_set_quant(c, &q, NULL), 0);
+	assert_false(ws_quant_agrees(ws_config_quant(c), "model.layers.0.self_attn.q_proj"));
+	assert_true(ws_quant_agrees(ws_config_quant(c), "model.layers.0.self_attn.o_proj"));
+	ws_config_free(c);
 }
 
 SCRATCH_TEST(a_directory_stands_for_its_config)

@@ -54,7 +54,8 @@ struct ws_quant {
 	/* modules_to_not_convert / ignored_layers, owned by the config */
 	const char *const *skip;
 	size_t n_skip;
-	const struct ws_skip_index *index; /* of skip; NULL: each entry is tried */
+	/* of skip; NULL: each entry is tried, by whole segments. Rules need it. */
+	struct ws_skip_index *index;
 	const char *scale_fmt;        /* "ue8m0": scales are powers of two; "": absent */
 	const char *activation;       /* activation_scheme: "dynamic", "static"; "": absent */
 	const char *algo;             /* ModelOpt's quant_algo, else a format: "NVFP4"; NULL, "" */
@@ -86,6 +87,9 @@ void ws_config_set_rules(struct ws_config *c, unsigned rules);
 bool ws_quant_skips(const struct ws_quant *q, const char *module);
 /* Do all of q->rules say the same of this module? */
 bool ws_quant_agrees(const struct ws_quant *q, const char *module);
+/* True: the list was compared too often, as no list of a model needs, and later answers of its
+ * rules are wrong. Check it before their answers are used. */
+bool ws_quant_gave_up(const struct ws_quant *q);
 
 /* Writing the config.json of transformed weights. */
 /* Appends this config.json with another quantization_config; all other members stay as written,

@@ -16,8 +16,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_COMPARED = 1 << 30 };
-
 /* ---- servers --------------------------------------------------------------------------------- */
 
 static bool is_vllm(const struct ws_endpoint_info *info)
@@ -258,23 +256,26 @@ static int check_module(const struct ws_push *p, const struct server *s,
 	               0;
 }
 
+/* Names are looked up in the list of a server; a list may be made so that this costs much. */
+static int check_work(const struct ws_push *p, const struct ws_quant *q, struct ws_err *err)
+{
+	if (!q || !ws_quant_gave_up(q))
+		return 0;
+	return ws_err_set(err, WS_EINPUT, "config.json: %zu modules that are not quantized are too "
+	                  "many for %zu tensors", q->n_skip, p->from.plan->n_tensors);
+}
+
 /* The table decides for all weights together; modules may differ. */
 static int check_modules(const struct ws_push *p, const struct server *s, struct ws_err *err)
 {
 	char module[PUSH_MODULE];
 	const struct ws_quant *q = find_quant(p, s);
-	/* The rules of servers compare each name with each module: real lists have 10,000 names,
-	 * and models 200,000 modules, but not both. */
-	if (q && q->n_skip > MAX_COMPARED / (p->from.plan->n_tensors + 1))
-		return ws_err_set(err, WS_EINPUT, "config.json: %zu modules that are not quantized "
-		                  "are too many for %zu tensors", q->n_skip,
-		                  p->from.plan->n_tensors);
-	for (size_t i = 0; i < p->from.plan->n_tensors; i++) {
+	int rc = 0;
+	for (size_t i = 0; !rc && i < p->from.plan->n_tensors; i++) {
 		const struct ws_plan_tensor *t = &p->from.plan->tensors[i];
-		if (is_matrix(t, module) && check_module(p, s, t, module, err))
-			return -1;
+		rc = is_matrix(t, module) ? check_module(p, s, t, module, err) : 0;
 	}
-	return 0;
+	return check_work(p, q, err) || rc ? -1 : 0;
 }
 
 static int check_scale_format(const struct ws_endpoint_info *info, const struct ws_config *config,
@@ -389,6 +390,8 @@ static int check_one(struct ws_push *p, size_t i, const struct ws_config *config
 	e->has_type = push_is_dense(e->type);
 	find_keeps(&s, own);
 	push_sends_find(sends, config ? ws_config_quant(config) : NULL);
+	if (check_work(p, config ? ws_config_quant(config) : NULL, err))
+		return -1;
 	if (s.info->keeps_anything && !*s.info->quantization && !own && !find_word(s.info)) {
 		p->to.endpoints[i].format =
 			(struct push_format){ "anything", "any", "right", "told", WS_FITS_RIGHT };
