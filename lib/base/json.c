@@ -25,10 +25,11 @@ static const struct ws_json *json_of(const cJSON *c)
 struct scanned {
 	size_t wrong;    /* offset of what cJSON takes and is not allowed; len: there is none */
 	const char *why; /* a NUL, raw or escaped, or bytes that are not UTF-8 */
-	size_t values;   /* the text has no more values than this */
+	size_t values;   /* the text has no more values and keys than this */
 };
 
-/* Every value but the first follows a comma, or opens an array or an object. Bytes of a text that
+/* Every value but the first follows a comma, or opens an array or an object; every key is before a
+ * colon. A key counts because cJSON allocates it as it does a text. Bytes of a text that
  * is not JSON may count too much or too little, but cJSON stops at the first wrong one. */
 static struct scanned scan(const char *text, size_t len)
 {
@@ -49,7 +50,7 @@ static struct scanned scan(const char *text, size_t len)
 		} else if (c == '"') {
 			in_string = !in_string;
 		} else if (!in_string) {
-			s.values += c == ',' || c == '[' || c == '{';
+			s.values += c == ',' || c == '[' || c == '{' || c == ':';
 		}
 	}
 	return s;
@@ -65,8 +66,9 @@ struct ws_json *ws_json_parse_most(const char *text, size_t len, size_t most, co
 		return NULL;
 	}
 	if (has.values > most) {
-		ws_err_set(err, WS_EINPUT, "%s: has %zu JSON values, and at most %zu are read",
-		           what, has.values, most);
+		ws_err_set(err, WS_EINPUT,
+		           "%s: has %zu JSON values and keys, and at most %zu are read", what,
+		           has.values, most);
 		return NULL;
 	}
 	const char *end = NULL;

@@ -169,16 +169,39 @@ TEST(values_are_counted_before_they_are_parsed)
 		assert_null(ws_json_parse_most(more, strlen(more), MOST, "reply", &err));
 		assert_int_equal(err.code, WS_EINPUT);
 		assert_string_equal(err.msg,
-		                    "reply: has 1001 JSON values, and at most 1000 are read");
+		                    "reply: has 1001 JSON values and keys, and at most 1000 "
+		                    "are read");
 		free(fits);
 		free(more);
 	}
 	/* Values inside of others count too. */
 	const char nested[] = "{\"a\":[1,{\"b\":[2,3]}],\"c\":4}";
-	struct ws_json *j = ws_json_parse_most(nested, sizeof nested - 1, 8, "reply", NULL);
+	struct ws_json *j = ws_json_parse_most(nested, sizeof nested - 1, 11, "reply", NULL);
 	assert_non_null(j);
 	ws_json_free(j);
-	assert_null(ws_json_parse_most(nested, sizeof nested - 1, 7, "reply", NULL));
+	assert_null(ws_json_parse_most(nested, sizeof nested - 1, 10, "reply", NULL));
+}
+
+/* A member of an object takes as much memory as two elements of an array, also if its key is empty
+ * or that of another member. */
+TEST(keys_are_counted_as_values_are)
+{
+	enum { N = 500 };
+	static const char *const members[] = { "\"\":0", "\"a\":0", "\"a\":\"b:c\"",
+		                               "\"::\" : {}" };
+	for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+		struct ws_buf b;
+		ws_buf_init(&b, 0);
+		for (int k = 0; k < N; k++)
+			ws_buf_printf(&b, "%c%s", k ? ',' : '{', members[i]);
+		ws_buf_putc(&b, '}');
+		const size_t most = 2 * N + 1 + (i == 3 ? N : 0); /* "{" is counted as a value */
+		struct ws_json *j = ws_json_parse_most(b.data, b.len, most, "reply", NULL);
+		assert_int_equal(ws_json_count(j), N);
+		ws_json_free(j);
+		assert_null(ws_json_parse_most(b.data, b.len, most - 1, "reply", NULL));
+		ws_buf_free(&b);
+	}
 }
 
 /* As SGLang's /list_weights answers for DeepSeek-V3 in FP8. */

@@ -28,11 +28,11 @@ struct ws_json; /* a node; the caller of ws_json_parse owns the root */
 enum ws_json_type { WS_JSON_NULL, WS_JSON_BOOL, WS_JSON_NUMBER, WS_JSON_STRING, WS_JSON_ARRAY,
 	            WS_JSON_OBJECT };
 
-/* How many values a text may have. */
+/* How many values and keys a text may have. */
 enum {
 	WS_JSON_SMALL = 1 << 16, /* a request that names a few things */
 	WS_JSON_USUAL = 1 << 20, /* ws_json_parse */
-	WS_JSON_LARGE = 1 << 22, /* a server's answer: a listing of 90,000 tensors has 650,000 */
+	WS_JSON_LARGE = 1 << 22, /* a server's answer: a listing of 93,000 tensors has 1,000,000 */
 	WS_JSON_FILE = 1 << 25,  /* a file of answers that the user names */
 };
 
