@@ -64,7 +64,8 @@ struct ws_client_opts {
 int ws_client_open(const struct ws_client_opts *opts, struct ws_http **out, struct ws_err *err);
 void ws_client_close(struct ws_http *http); /* NULL is fine */
 /* The first line of a file, blanks trimmed. `key` is the caller's to free; *loose: others may read
- * the file. Empty, longer than 4096 bytes or with control characters: WS_EINPUT. */
+ * the file. Empty, longer than 4096 bytes, with control characters, or in a directory that others
+ * can write: WS_EINPUT. */
 int ws_client_read_key(const char *path, char **key, bool *loose, struct ws_err *err);
 
 /* ---- caches ---- */

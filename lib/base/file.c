@@ -219,16 +219,21 @@ static bool is_of(uid_t owner, enum ws_file_owner who)
 	       (who == WS_FILE_LOCK && self == 0 && owner == NOBODY);
 }
 
+/* The directory of a file: "a" for "a/b", "/" for "/b", "." for "b". */
+static bool find_directory(const char *path, char dir[PATH_MAX], struct stat *st)
+{
+	const char *slash = strrchr(path, '/');
+	const int n = !slash ? 0 : slash == path ? 1 : (int)(slash - path);
+	return snprintf(dir, PATH_MAX, "%.*s", n ? n : 1, n ? path : ".") < PATH_MAX &&
+	       stat(dir, st) == 0;
+}
+
 /* Does the same user own its directory, and can no other user write there? */
 static bool is_at_home(const char *path, uid_t owner)
 {
 	char dir[PATH_MAX];
 	struct stat st;
-	const char *slash = strrchr(path, '/');
-	const int n = slash ? (int)(slash - path) + 1 : 0;
-	if (snprintf(dir, sizeof dir, "%.*s.", n, path) >= (int)sizeof dir || stat(dir, &st))
-		return false;
-	return st.st_uid == owner && !(st.st_mode & 022);
+	return find_directory(path, dir, &st) && st.st_uid == owner && !(st.st_mode & 022);
 }
 
 /* Root may read the registry of a user whom it runs for, and what it wrote to NFS itself. */
@@ -260,6 +265,56 @@ static int check_trust(const struct stat *st, const char *path, enum ws_file_own
 	                   ws_shell_word(path).text);
 }
 
+/* May files in a directory of this owner decide for us? Root may use a file whose owner owns the
+ * directory, too. */
+static bool is_owner_trusted(const char *dir, uid_t owner, const char *path)
+{
+	struct statfs fs;
+	struct stat st;
+	if (owner == geteuid() || owner == 0)
+		return true;
+	if (geteuid() != 0)
+		return false;
+	return (stat(path, &st) == 0 && st.st_uid == owner) ||
+	       (owner == NOBODY && !statfs(dir, &fs) && fs.f_type == NFS_SUPER_MAGIC);
+}
+
+int ws_file_check_place(const char *path, struct ws_err *err)
+{
+	char dir[PATH_MAX];
+	struct stat st;
+	if (!find_directory(path, dir, &st))
+		return 0; /* then the file cannot be opened either */
+	if (!is_owner_trusted(dir, st.st_uid, path)) {
+		distrust(err, dir, "belongs to another user, so its files are not trusted");
+		return ws_err_hint(err, "use a directory of your own");
+	}
+	/* Groups are often of one user only (umask 002), and in /tmp nobody can replace the files
+	 * of others. */
+	if (!(st.st_mode & S_IWOTH) || st.st_mode & S_ISVTX)
+		return 0;
+	distrust(err, dir, "others can write there, so its files are not trusted");
+	return ws_err_hint(err, "check what it holds, then run: chmod go-w %s",
+	                   ws_shell_word(dir).text);
+}
+
+/* What the descriptor was opened as, without links; "": unknown. */
+static void real_path(int fd, char *path)
+{
+	char link[32];
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	const ssize_t n = readlink(link, path, PATH_MAX - 1);
+	path[n > 0 && path[0] == '/' ? n : 0] = 0;
+}
+
+/* Likewise of the file that a link led to. */
+static int check_real_place(int fd, const char *path, struct ws_err *err)
+{
+	char real[PATH_MAX];
+	real_path(fd, real);
+	return ws_file_check_place(path, err) || (*real && ws_file_check_place(real, err)) ? -1 : 0;
+}
+
 /* May this link be followed? Whoever can make one where we read or write would choose our file. */
 static bool is_trusted_link(const char *path)
 {
@@ -286,7 +341,8 @@ int ws_file_open_owned(const char *path, int flags, enum ws_file_owner who, stru
 		ws_err_set(err, WS_EINPUT, "%s: is not a plain file", path);
 	else if (st.st_nlink > 1 && !follow)
 		distrust(err, path, "has another name, so it is not trusted");
-	else if (check_trust(&st, path, who, fd, err) == 0)
+	else if (check_trust(&st, path, who, fd, err) == 0 &&
+	         (who == WS_FILE_LOCK || check_real_place(fd, path, err) == 0))
 		return fd;
 	close(fd);
 	return -1;
@@ -310,7 +366,8 @@ int ws_file_check_directory(const char *path, struct ws_err *err)
 		errno = ENOTDIR;
 		return ws_err_errno(err, "open %s", path);
 	}
-	return check_trust(&st, path, WS_FILE_OWN, -1, err);
+	return check_trust(&st, path, WS_FILE_OWN, -1, err) || ws_file_check_place(path, err) ? -1 :
+	                                                                                         0;
 }
 
 int ws_file_own_directory(const char *path, struct ws_err *err)
@@ -319,15 +376,6 @@ int ws_file_own_directory(const char *path, struct ws_err *err)
 }
 
 /* ---- files of a checkpoint ---- */
-
-/* What the descriptor was opened as, without links; "": unknown. */
-static void real_path(int fd, char *path)
-{
-	char link[32];
-	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-	const ssize_t n = readlink(link, path, PATH_MAX - 1);
-	path[n > 0 && path[0] == '/' ? n : 0] = 0;
-}
 
 static bool is_in(const char *path, const char *dir, size_t n)
 {

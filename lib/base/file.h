@@ -56,7 +56,11 @@ enum ws_file_owner {
 int ws_file_open_owned(const char *path, int flags, enum ws_file_owner who, struct ws_err *err);
 int ws_file_read_owned(const char *path, enum ws_file_owner who, struct ws_buf *out,
                        struct ws_err *err);
-/* Is it a directory of this user, and no link, where nobody else can write? Errors as above. */
+/* Is this file's directory this user's or root's, and either not writable by all or sticky as /tmp?
+ * ws_file_open_owned checks that, but for WS_FILE_LOCK. Errors as above. */
+int ws_file_check_place(const char *path, struct ws_err *err);
+/* Is it a directory of this user, and no link, where nobody else can write, at such a place? Errors
+ * as above. */
 int ws_file_check_directory(const char *path, struct ws_err *err);
 int ws_file_own_directory(const char *path, struct ws_err *err); /* creates it, and checks it */
 

@@ -324,7 +324,7 @@ static int lock(const char *path, ws_deadline until, const struct ws_cancel *can
                 struct ws_err *err)
 {
 	char *name = NULL;
-	if (make_directory_of(path, err))
+	if (make_directory_of(path, err) || ws_file_check_place(path, err))
 		return -1;
 	if (asprintf(&name, "%s.lock", path) < 0)
 		return ws_oom(err);

@@ -289,4 +289,24 @@ http://127.0.0.1:$port"
 	chmod 644 "$file"
 	try wsync-register list
 	expect_status 0
+	# Whoever can write its directory can replace it; so it is with a key.
+	chmod 777 "${file%/*}"
+	for words in "wsync-register list" "wsync-register add --no-check gpu8:7" "wsync-ctl health"; do
+		# shellcheck disable=SC2086  # words
+		try $words
+		expect_status 3
+		err_has "${file%/*}: others can write there, so its files are not trusted"
+		err_has "hint: check what it holds, then run: chmod go-w ${file%/*}"
+	done
+	chmod 755 "${file%/*}"
+	mkdir open
+	chmod 777 open
+	echo secret >open/key
+	try wsync-ctl health -e gpu7:7 --api-key-file open/key
+	expect_status 3
+	err_has "open: others can write there, so its files are not trusted"
+	try wsync-register add --no-check gpu7:7 --registry open/registry.json
+	expect_status 3
+	chmod 1777 open
+	wsync-register add --no-check gpu7:7 --registry open/registry.json -q
 }

@@ -199,6 +199,47 @@ SCRATCH_TEST(missing_directories_are_made_for_us_alone)
 	assert_int_equal(ws_file_mkdirs("file/x", NULL), -1);
 }
 
+/* Whoever can write a directory can put another file in the place of one. */
+SCRATCH_TEST(a_file_is_trusted_only_where_others_cannot_replace_it)
+{
+	static const struct { mode_t mode; bool fine; } cases[] = {
+		{ 0700, true }, { 0755, true }, { 0775, true }, { 01777, true },
+		{ 0777, false }, { 0757, false }, { 0702, false },
+	};
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(mkdir("d", 0700), 0);
+	assert_int_equal(mkdir("d/in", 0700), 0);
+	assert_int_equal(ws_file_make("d/file", "x", 1, NULL), 0);
+	assert_int_equal(symlink("d/file", "link"), 0);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		assert_int_equal(chmod("d", cases[i].mode), 0);
+		for (int k = 0; k < 4; k++) {
+			const int fd =
+				k == 0 ? ws_file_open_owned("d/file", O_RDONLY, WS_FILE_OWN, &err) :
+				k == 1 ? ws_file_open_owned("link", O_RDONLY, WS_FILE_OWN_OR_ROOTS,
+				                            &err) :
+				k == 2 ? ws_file_check_directory("d/in", &err) :
+				         ws_file_check_place("d/new", &err);
+			if ((fd >= 0) != cases[i].fine)
+				fail_msg("%o, %d: %d", cases[i].mode, k, fd);
+			if (k < 2 && fd >= 0)
+				close(fd);
+			if (!cases[i].fine) {
+				assert_fails(-1, &err, WS_EINPUT,
+				             "d: others can write there, so its files are not "
+				             "trusted");
+				assert_non_null(strstr(err.hint, "chmod go-w "));
+			}
+		}
+	}
+	if (geteuid() != 0)
+		return;
+	assert_int_equal(chmod("d", 0755), 0);
+	assert_int_equal(chown("d", 4711, 4711), 0);
+	assert_int_equal(ws_file_open_owned("d/file", O_RDONLY, WS_FILE_OWN, &err), -1);
+	assert_non_null(strstr(err.msg, "d: belongs to another user, so its files are not trusted"));
+}
+
 SCRATCH_TEST(a_lock_is_waited_for_until_the_deadline)
 {
 	struct ws_err err = WS_ERR_INIT;

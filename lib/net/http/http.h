@@ -103,7 +103,7 @@ bool ws_http_has_admin_key(const struct ws_http *h); /* beside the first key */
 unsigned ws_http_assumed_port(const char *url);
 
 /* Reads a key file: its first line without outer blanks. WS_EINPUT: empty, longer than 4096
- * bytes, or with control characters. The caller frees `secret`. *loose: other users can read
+ * bytes, with control characters, or in a directory that others can write. The caller frees `secret`. *loose: other users can read
  * the file. */
 int ws_http_read_key(const char *path, char **secret, bool *loose, struct ws_err *err);
 

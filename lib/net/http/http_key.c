@@ -2,6 +2,8 @@
 /* http_key.c - reads a key from a file or a pipe, such as `<(pass show gpu7)`. */
 #include "http.h"
 
+#include "file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -58,16 +60,19 @@ int ws_http_read_key(const char *path, char **secret, bool *loose, struct ws_err
 			err->code = WS_EINPUT;
 		return -1;
 	}
-	struct stat st;
+	struct stat st = { 0 };
 	int rc = -1;
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && ws_file_check_place(path, err)) {
+		close(fd);
+		return -1;
+	}
 	const ssize_t n = read_line(fd, line, sizeof line);
 	if (n < 0)
 		ws_err_errno(err, "read %s", path);
 	else
 		rc = trim_key(path, line, (size_t)n, secret, err);
 	if (!rc && loose)
-		*loose = !fstat(fd, &st) && S_ISREG(st.st_mode) &&
-		         (st.st_mode & (S_IRGRP | S_IROTH));
+		*loose = S_ISREG(st.st_mode) && (st.st_mode & (S_IRGRP | S_IROTH));
 	explicit_bzero(line, sizeof line);
 	close(fd);
 	return rc;
