@@ -21,10 +21,11 @@ bool targets_readable(const struct targets *t, size_t i, const char *state_dir, 
 	const struct ws_known k = ws_known(&list, t->urls[i], info);
 	const bool readable = ws_known_readable(&k, info);
 	if (!readable) {
-		ws_err_set(err, WS_EREFUSED, "%s: %s, and to read them may end it", t->urls[i],
+		ws_err_set(err, WS_EREFUSED, "%s: %s, and to read them may crash it", t->urls[i],
 		           ws_known_memory(&k, info));
 		ws_err_hint(err, k.unsure ? "restart the server" :
-		                            "push to it (--asleep), or run wsync-ctl wake, before");
+		                            "first run wsync-ctl wake, or push with --asleep "
+		                            "recorded");
 		ws_err_where(err, NULL, t->urls[i]);
 	}
 	ws_journal_list_free(&list);

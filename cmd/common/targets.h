@@ -46,7 +46,7 @@ struct ws_call targets_call(const struct targets *t, int64_t ns);
  * too, unless memory ran out. */
 int targets_probe(struct targets *t, ws_deadline until, struct ws_err *err);
 /* Has endpoint i weights that can be read, by its own word and the records of this user? If not, a
- * request to read them may end the server: *err says why. */
+ * request to read them may crash the server: *err says why. */
 bool targets_readable(const struct targets *t, size_t i, const char *state_dir, struct ws_err *err);
 /* -1: one of them has not. Detects them, unless that was done before. */
 int targets_check_readable(struct targets *t, const char *state_dir, ws_deadline until,

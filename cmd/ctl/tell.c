@@ -373,7 +373,7 @@ int ctl_pause(void *ctx, const struct opt_args *args, struct ws_err *err)
 	return check_mode(job, err) ? -1 : tell(job, &r, err);
 }
 
-/* Why this server must not be resumed; NULL: it may be. ends: a prompt would end it, so no option
+/* Why this server must not be resumed; NULL: it may be. ends: a prompt may crash it, so no option
  * resumes it. */
 static const char *why_not(const struct ws_known *k, const struct record_at *at, bool *ends)
 {
@@ -421,8 +421,8 @@ static int check_whole(struct ctl_job *job, struct request *r, struct ws_err *er
 			continue;
 		rc = ws_err_set(err, WS_EREFUSED, "%s: %s, and %s", at.url, why,
 		                !ends        ? "would answer with them" :
-		                k.mixture == why ? "a vLLM would end at the first prompt" :
-		                                   "it would end at the first prompt");
+		                k.mixture == why ? "the first prompt may crash a vLLM" :
+		                                   "the first prompt may crash it");
 		hint_at_whole(&k, &at, ends, err);
 		ws_err_where(err, NULL, at.url);
 	}
@@ -457,18 +457,19 @@ int ctl_destroy_group(void *ctx, const struct opt_args *args, struct ws_err *err
 
 /* ---- sleep and wake ---- */
 
-/* A server may end if it is to wake memory that is awake. */
+/* A server may crash if it is to wake memory that is awake. */
 static int refuse_awake(const char *url, unsigned tags, unsigned asleep, struct ws_err *err)
 {
 	if (tags) {
 		ws_err_set(err, WS_EREFUSED, "%s: the memory of %s is awake, as the records of "
-		           "wsync-ctl and of pushes say, and to wake it again may end the server",
+		           "wsync-ctl and of pushes say, and to wake it again may crash the "
+		           "server",
 		           url, ws_memory_text(tags & ~asleep));
 		ws_err_hint(err, "without --tags, wake takes back what is released; if others "
 		                 "released that: wsync-ctl repair --forget -e %s", url);
 	} else {
 		ws_err_set(err, WS_EREFUSED, "%s: no record says that its memory is released, and "
-		           "to wake it again may end the server", url);
+		           "to wake it again may crash the server", url);
 		ws_err_hint(err, "wake only released memory: if others released it, list it: "
 		                 "wsync-ctl wake --tags weights,kv_cache -e %s", url);
 	}
@@ -478,7 +479,7 @@ static int refuse_awake(const char *url, unsigned tags, unsigned asleep, struct 
 static int refuse_unsure(const char *url, unsigned unsure, bool sleeps, struct ws_err *err)
 {
 	ws_err_set(err, WS_EREFUSED, "%s: a request to release or to wake its %s was not answered, "
-	           "and to ask again may end the server", url, ws_memory_text(unsure));
+	           "and to ask again may crash the server", url, ws_memory_text(unsure));
 	ws_err_hint(err, "restart the server; or, if you know that it is %s: wsync-ctl %s --tags "
 	                 "%s -e %s", sleeps ? "awake" : "released", sleeps ? "sleep" : "wake",
 	            ws_memory_text(unsure), url);

@@ -193,7 +193,7 @@ static bool is_grouped(const struct repair *r, size_t i)
 static bool is_whole(const struct repair *r, size_t i)
 {
 	const struct ws_repair_answer *a = &r->answers[i];
-	/* A vLLM with incomplete weights would end at the first prompt. */
+	/* The first prompt may crash a vLLM with incomplete weights. */
 	const bool may = r->opts->resume_partial &&
 	                 ws_lineage_family(r->infos[i].lineage) != WS_FAMILY_VLLM;
 	return is_free(r, i) && !a->err.code && (a->state != WS_PARTIAL || may) &&

@@ -251,7 +251,7 @@ or others changed its memory: wsync-ctl repair --forget --endpoint $url"
 			err_has "hint: restart the server"
 			try wsync-ctl wake -e "$url"
 			expect_status 5
-			err_has "was not answered, and to ask again may end the server"
+			err_has "was not answered, and to ask again may crash the server"
 			try wsync-ctl repair -e "$url"
 			expect_status 9
 			err_has "hint: restart the server"
@@ -683,7 +683,7 @@ again() {
 	done
 	try wsync-verify weights one.safetensors -e "$url"
 	expect_status 5
-	err_has "its weights are released, and to read them may end it"
+	err_has "its weights are released, and to read them may crash it"
 
 	# A vLLM says it itself.
 	endpoint two --lineage vllm-0.33
@@ -749,7 +749,7 @@ again() {
 	asleep one kv_cache
 	try wsync-ctl resume -e "$url"
 	expect_status 5
-	err_has "its caches are released, and it would end at the first prompt"
+	err_has "its caches are released, and the first prompt may crash it"
 	err_has "hint: take it back: wsync-ctl wake -e $url"
 	rm -f state/wsync/pushes/.lock
 	mkdir state/wsync/pushes/.lock

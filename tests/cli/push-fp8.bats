@@ -250,7 +250,7 @@ its config.json has no \"scale_fmt\": \"ue8m0\""
 	/usr/bin/python3 "$repo/tests/cli/scaled_model.py" other --block 8 8 >/dev/null
 	planned other/fp8
 	expect_status 5
-	err_has "has a scale for each block of another size"
+	err_has "expects blocks of its weight_block_size"
 	planned other/fp8 --quantize fp8 --json
 	expect_status 0
 	expect_json 'lines[-1]["transform"]["quantized"], lines[-1]["transform"]["already"]' \
@@ -261,7 +261,7 @@ its config.json has no \"scale_fmt\": \"ue8m0\""
 		"(0, 7)"
 	planned "$(m fp8)" --quantize fp8 --block-size 8x8
 	expect_status 5
-	err_has "has a scale for each block of another size"
+	err_has "expects blocks of its weight_block_size"
 	expect_untouched blocks
 }
 

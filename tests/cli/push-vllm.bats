@@ -304,7 +304,7 @@ if path == "/update_weights" and kept[path] == 2:
 	expect_status 5
 	try wsync-ctl resume -e "$url" --force
 	expect_status 5
-	err_has "a vLLM would end at the first prompt"
+	err_has "the first prompt may crash a vLLM"
 	try wsync-push m -e "$url" --include '*norm*'
 	expect_status 0
 	expect_journal "$url" 's["paused"]' False
@@ -375,7 +375,7 @@ if path == "/update_weights" and kept[path] == 2:
 	curl -sS -X POST "$one/sleep?level=1" >/dev/null
 	try wsync-push m -e "$one"
 	expect_status 5
-	err_has "sleeps, and an update would end it"
+	err_has "sleeps, and an update may crash it"
 	try wsync-push m -e "$one" --asleep weights,kv_cache
 	expect_status 0
 	expect_journal "$one" 's["paused"]' False

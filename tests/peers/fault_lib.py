@@ -691,7 +691,7 @@ def follow(point, world):
 
 
 def is_held(point):
-    """A vLLM with incomplete weights would end at the first prompt: a push refuses to resume it."""
+    """The first prompt may crash a vLLM with incomplete weights: a push refuses to resume it."""
     return "hold" in point.options or point.protocol.is_vllm
 
 

@@ -218,9 +218,9 @@ def hashes(fix):
 def other_blocks(fix):
     with Embedded("--model", fix.path("server-fp8"), "--tp", "2") as e:
         refused(fix, e, "fp8", ("--quantize", "fp8", "--block-size", "32x64"), 5,
-                "has a scale for each block of another size")
+                "expects blocks of its weight_block_size")
         refused(fix, e, "base", ("--quantize", "fp8", "--block-size", "32x64"), 5,
-                "has a scale for each block of another size")
+                "expects blocks of its weight_block_size")
         refused(fix, e, "base", (), 5, "with a scale for each block", "add --quantize fp8")
         # Without a word about blocks they are those of the server: nothing changes.
         result = push_checked(fix, "fp8", e.url, "--quantize", "fp8", "--verify", "hash")

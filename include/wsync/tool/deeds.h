@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* deeds.h - what is known of a server's memory, and of pauses by wsync-ctl.
  *
- * Few servers report which memory they have released, and SGLang ends if it is to wake memory that
+ * Few servers report which memory they have released, and SGLang crashes if it is to wake memory that
  * is awake, or to write weights where none are mapped. So it is recorded: in the records of pushes,
  * and in records by hand, which wsync-ctl makes. All changes and all questions go through here:
  *
@@ -51,7 +51,7 @@ void ws_known_add(struct ws_known *k, const struct ws_journal_list *list, const 
                   const struct ws_endpoint_info *info);
 struct ws_known ws_known(const struct ws_journal_list *list, const char *url,
                          const struct ws_endpoint_info *info);
-/* Has the server weights that can be read? If not, a request to read them may end it. */
+/* Has the server weights that can be read? If not, a request to read them may crash it. */
 bool ws_known_readable(const struct ws_known *k, const struct ws_endpoint_info *info);
 /* "its weights are released" and the like; NULL: nothing is wrong with its memory. */
 const char *ws_known_memory(const struct ws_known *k, const struct ws_endpoint_info *info);

@@ -228,9 +228,9 @@ static int check_module(const struct ws_push *p, const struct server *s,
 		return 0;
 	if (codes && q && s->config &&
 	    !push_scales_fit(s->sends, t, q->block, p->from.input.packed_scales))
-		return refuse(s, t->name, "has a scale for each block of another size, by its "
-		              "weight_block_size", "{quantize} fp8 makes blocks of its size from "
-		              "16 bits", false, err);
+		return refuse(s, t->name, "expects blocks of its weight_block_size, and the "
+		              "scales are of other blocks",
+		              "{quantize} fp8 makes blocks of its size from 16 bits", false, err);
 	if (q && !ws_quant_agrees(q, module))
 		return allows(p) ? 0 : refuse(s, t->name, "does not tell how its release matches "
 		                              "modules_to_not_convert, which decides whether a "
@@ -301,7 +301,7 @@ static void warn_of_scales(struct ws_push *p, const struct ws_endpoint_info *inf
 }
 
 /* A model's name does not say that it is FP8 (DeepSeek-V3), so every server is asked that does not
- * tell. Reading released memory would end it. */
+ * tell. Reading released memory may crash it. */
 static int ask_for_scales(struct ws_push *p, struct server *s, struct ws_err *err)
 {
 	enum push_probed shown;

@@ -92,7 +92,7 @@ static void take_answer(struct ws_push *p, size_t i, enum push_side side)
 		 * them back while nothing was sent. */
 		if (open && p->to.infos[i].quantization[0] && !wants_transfer(e))
 			push_target_event(&e->weights, PUSH_VALUES_LOST);
-		/* One of its workers may have started: a prompt would end it. */
+		/* One of its workers may have started: a prompt may crash it. */
 		if (wants_transfer(e) && code == WS_EREFUSED && p->to.errs[i].native == 500)
 			push_target_event(&e->weights, PUSH_VALUES_LOST);
 	} else if (code == WS_OK) {
@@ -192,7 +192,7 @@ void push_note_adapters(struct ws_push *p, size_t i)
 	p->to.endpoints[i].adapters = adapters;
 	if (adapters && strcmp(adapters, "kept") == 0)
 		push_warn(p, p->to.endpoints[i].url, "it serves LoRA adapters: those that it has "
-		          "loaded are not changed, and are added to the new weights");
+		          "loaded stay as they are, and apply to the new weights");
 }
 
 void push_write_selector(const struct ws_push *p, struct ws_jw *w)

@@ -237,7 +237,7 @@ int push_check_ranks_files(const struct ws_push *p, struct ws_err *err); /* for 
 
 /* Memory of the endpoint is still released, or its weights are not back. */
 bool push_is_asleep(const struct push_endpoint *e);
-/* Is some of its memory released, or may it be? Then a prompt would end it. */
+/* Is some of its memory released, or may it be? Then a prompt may crash it. */
 bool push_lacks_memory(const struct push_endpoint *e);
 /* Their resumes were answered: pauses by wsync-ctl are over. */
 void push_note_resumed(struct ws_push *p);

@@ -160,7 +160,7 @@ int push_check_awake(const struct ws_push *p, struct ws_err *err)
 		const char *url = p->to.endpoints[i].url;
 		if (!p->to.infos[i].sleeping || push_lacks_memory(&p->to.endpoints[i]))
 			continue;
-		ws_err_set(err, WS_EREFUSED, "%s sleeps, and an update would end it", url);
+		ws_err_set(err, WS_EREFUSED, "%s sleeps, and an update may crash it", url);
 		ws_err_hint(err, "say so with {asleep} weights,kv_cache, which wakes it first; or "
 		                 "run wsync-ctl wake");
 		return ws_err_where(err, NULL, url);
