@@ -243,9 +243,15 @@ or others changed its memory: wsync-ctl repair --forget --endpoint $url"
 				try wsync-ctl $command -e "$url" --timeout 500ms
 				expect_status 10
 			fi
-			try wsync-ctl ready -e "$url"
+			# not known whether it has weights at all; or paused
+			try wsync-ctl ready -e "$url" --json
 			expect_status 1
+			expect_json '[l["reason"] for l in lines if l["type"] == "endpoint"]' \
+				"['$([ $command = pause ] && echo paused || echo partial)']"
 			[ $command = pause ] && continue
+			try wsync-push one.safetensors -e "$url" --only-stale --weight-version 7
+			expect_status 5
+			err_has "hint: restart the server"
 			try wsync-push two.safetensors -e "$url" --asleep recorded
 			expect_status 5
 			err_has "hint: restart the server"
