@@ -169,7 +169,7 @@ static bool is_index(const char *name)
 	return false;
 }
 
-static bool is_number(enum ws_dtype dtype)
+bool ws_format_is_dense(enum ws_dtype dtype)
 {
 	return dtype == WS_DTYPE_BF16 || dtype == WS_DTYPE_F16 || dtype == WS_DTYPE_F32 ||
 	       dtype == WS_DTYPE_F64;
@@ -178,7 +178,7 @@ static bool is_number(enum ws_dtype dtype)
 /* Codes that no other rule knows: W_q of HQQ, codes of AQLM, a weight of int64. */
 static bool has_codes(const char *name, enum ws_dtype dtype, unsigned n_dims)
 {
-	if (is_number(dtype) || is_index(name))
+	if (ws_format_is_dense(dtype) || is_index(name))
 		return false;
 	const bool wide = dtype == WS_DTYPE_I64 || dtype == WS_DTYPE_BOOL;
 	return ws_ends_with(name, ".weight") || (n_dims > 1 && !wide);

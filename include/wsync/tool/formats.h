@@ -92,6 +92,7 @@ enum ws_sends ws_format_of_tensor(const char *name, enum ws_dtype dtype, unsigne
 /* Is it a module that no server quantizes, whatever its list says: an embedding, a head, a router
  * ("model.layers.0.mlp.gate")? In servers they are no linear layers, or built without a method. */
 bool ws_format_is_whole(const char *module);
+bool ws_format_is_dense(enum ws_dtype dtype); /* a float of 16 bits or more */
 /* Is it a matrix that a server may quantize, unless its list excludes its module? Sets module,
  * of n bytes. Experts of a layer in one tensor are one too. */
 bool ws_format_is_expert(const char *name, unsigned n_dims);

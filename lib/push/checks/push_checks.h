@@ -67,7 +67,6 @@ void push_sends_find(struct push_sends *s, const struct ws_quant *q);
 bool push_scales_fit(const struct push_sends *s, const struct ws_plan_tensor *codes,
                      const int64_t block[2], bool packed);
 void push_sends_close(struct push_sends *s);
-bool push_is_dense(enum ws_dtype dtype); /* a float of 16 bits or more */
 
 /* ---- push_probe_scales.c ---- */
 

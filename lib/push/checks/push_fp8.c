@@ -207,7 +207,7 @@ static bool quantizes(const struct ws_push *p)
 /* Is this matrix in 16 bits, though the user's list does not have it? */
 static bool was_left(const struct ws_push *p, const struct ws_plan_tensor *t, const char *module)
 {
-	return push_is_dense(t->dtype) &&
+	return ws_format_is_dense(t->dtype) &&
 	       !(quantizes(p) && ws_select_is_skipped(p->opts.transform, module));
 }
 
@@ -335,7 +335,7 @@ static void find_keeps(struct server *s, bool own)
  * decides. NULL: none is sent as it is. */
 static bool is_cast(const struct ws_plan_tensor *t, enum ws_dtype keeps, const char *matrix)
 {
-	if (!push_is_dense(t->dtype) || t->dtype == keeps)
+	if (!ws_format_is_dense(t->dtype) || t->dtype == keeps)
 		return false;
 	return t->dtype == WS_DTYPE_BF16 || t->dtype == WS_DTYPE_F16 ||
 	       (matrix && strcmp(t->name, matrix) == 0);
@@ -387,7 +387,7 @@ static int check_one(struct ws_push *p, size_t i, const struct ws_config *config
 	warn_of_scales(p, s.info, own ? config : NULL);
 	struct push_endpoint *e = &p->to.endpoints[i];
 	e->type = ws_name_check_dtype(s.info, own ? config : NULL);
-	e->has_type = push_is_dense(e->type);
+	e->has_type = ws_format_is_dense(e->type);
 	find_keeps(&s, own);
 	push_sends_find(sends, config ? ws_config_quant(config) : NULL);
 	if (check_work(p, config ? ws_config_quant(config) : NULL, err))

@@ -3,8 +3,6 @@
  * before the push is a success. */
 #include "push_state.h"
 
-#include <string.h>
-
 static int refuse(const struct ws_push *p, size_t i, enum ws_code code, const char *what,
                   struct ws_err *err)
 {
@@ -12,13 +10,9 @@ static int refuse(const struct ws_push *p, size_t i, enum ws_code code, const ch
 	return ws_err_where(err, NULL, p->to.endpoints[i].url);
 }
 
-static int check_format(const struct ws_push *p, size_t i, struct ws_err *err)
+static bool lacks(const struct ws_push *p, size_t i, unsigned what)
 {
-	const struct push_format *f = &p->to.endpoints[i].format;
-	if (f->verdict && strcmp(f->verdict, "right") == 0)
-		return 0;
-	return refuse(p, i, WS_EREFUSED,
-	              "the format of its weights is not known ({require} format)", err);
+	return p->opts.require & what & ~push_established(p, i);
 }
 
 int push_require_before(const struct ws_push *p, struct ws_err *err)
@@ -31,38 +25,36 @@ int push_require_before(const struct ws_push *p, struct ws_err *err)
 		return ws_err_hint(err, "{config} DIR names the servers' config.json");
 	}
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (p->opts.require & WS_REQUIRE_FORMAT && check_format(p, i, err))
-			return -1;
+		if (lacks(p, i, WS_REQUIRE_FORMAT))
+			return refuse(p, i, WS_EREFUSED, "the format of its weights is not known "
+			              "({require} format)", err);
 	return 0;
 }
 
-/* Of these kinds every server has one, or is asked. */
-static int check_caches(const struct ws_push *p, size_t i, struct ws_err *err)
+static int refuse_caches(const struct ws_push *p, size_t i, struct ws_err *err)
 {
 	const struct push_endpoint *e = &p->to.endpoints[i];
-	bool untold = false;
-	for (int k = 0; k < WS_N_CACHES; k++) {
-		if (e->caches.of[k].fact == WS_CACHE_OLD || e->unflushed)
-			return refuse(p, i, WS_EREFUSED, "it has the new weights, and a cache that "
-			              "may hold results of the old ones ({require} caches)", err);
-		untold |= e->caches.of[k].fact == WS_CACHE_UNTOLD;
-	}
-	return untold ? refuse(p, i, WS_EUNKNOWN,
-	                       "it has the new weights, and does not tell whether all of its "
-	                       "caches are clear ({require} caches)", err) :
-	                0;
+	bool old = e->unflushed;
+	for (int k = 0; k < WS_N_CACHES; k++)
+		old |= e->caches.of[k].fact == WS_CACHE_OLD;
+	return old ? refuse(p, i, WS_EREFUSED, "it has the new weights, and a cache that may hold "
+	                    "results of the old ones ({require} caches)", err) :
+	             refuse(p, i, WS_EUNKNOWN, "it has the new weights, and does not tell whether "
+	                    "all of its caches are clear ({require} caches)", err);
 }
 
 int push_require_after(const struct ws_push *p, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		const struct push_endpoint *e = &p->to.endpoints[i];
-		if (p->opts.require & WS_REQUIRE_BYTES && e->not_covered)
+		if (lacks(p, i, WS_REQUIRE_BYTES))
 			return refuse(p, i, WS_EREFUSED,
-			              "parameters of the server were not sent, so their bytes are "
-			              "not proven ({require} bytes)", err);
-		if (p->opts.require & WS_REQUIRE_CACHES && check_caches(p, i, err))
-			return -1;
+			              p->to.endpoints[i].not_covered ?
+			                      "parameters of the server were not sent, so their "
+			                      "bytes are not proven ({require} bytes)" :
+			                      "its bytes were not compared ({require} bytes)",
+			              err);
+		if (lacks(p, i, WS_REQUIRE_CACHES))
+			return refuse_caches(p, i, err);
 	}
 	return 0;
 }

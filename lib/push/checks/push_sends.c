@@ -9,12 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool push_is_dense(enum ws_dtype dtype)
-{
-	return dtype == WS_DTYPE_BF16 || dtype == WS_DTYPE_F16 || dtype == WS_DTYPE_F32 ||
-	       dtype == WS_DTYPE_F64;
-}
-
 /* The tensor of this name, up to its ".weight" or whole, with another end; NULL: not sent. */
 static const struct ws_plan_tensor *find_beside(const struct push_sends *s, const char *name,
                                                 const char *end)
@@ -59,7 +53,7 @@ static enum ws_sends format_of(const struct push_sends *s, const struct ws_plan_
 		return of_codes(s, t->name);
 	if (format == WS_SENDS_CODES)
 		return of_bytes(s, t->name);
-	if (format != WS_SENDS_OTHER || !push_is_dense(t->dtype) ||
+	if (format != WS_SENDS_OTHER || !ws_format_is_dense(t->dtype) ||
 	    !ws_format_is_matrix(t->name, t->n_dims, module, sizeof module))
 		return format;
 	return q && ws_quant_skips(q, module) ? WS_SENDS_OTHER : WS_SENDS_DENSE;
