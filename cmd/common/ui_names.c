@@ -128,7 +128,7 @@ void ui_text_names(struct ui *ui, const struct ws_ev_names *n)
 	const struct ws_name_check_run *a = n->run;
 	const struct ws_findings *f = &a->found;
 	/* nothing was checked: servers answer "success" to unknown names */
-	if (!a->checked && !a->own_config) {
+	if (!a->checked && !a->own_config && !f->errors) {
 		if (ui->notes && !ui->verbose)
 			return; /* the error that follows says it */
 		ui_head(ui, UI_PLAIN, "names");

@@ -178,19 +178,49 @@ static bool is_confirmed(const struct ws_name_check_run_opts *o,
 	return !*t->url || listed || o->input->named || config_of(o->input, t) == t->config;
 }
 
+/* Parts beside the text model. */
+static bool has_parts(const struct ws_config *c)
+{
+	static const char *const others[] = { "vision_config", "audio_config",
+		                              "vision_tower_config" };
+	bool parts = false;
+	for (size_t i = 0; c && i < sizeof others / sizeof others[0]; i++)
+		parts |= ws_config_knows(c, others[i]);
+	return parts;
+}
+
+/* The rules of a text model, found by model_type or in text_config, are not those of a model that
+ * is more than it, or has another head. why: the model's own are not known; "": they are. */
+static void find_other_model(const struct ws_name_check_run_opts *o,
+                             const struct ws_name_check_target *t, char *why, size_t n)
+{
+	const struct ws_namemap *map = o->input->map;
+	const struct ws_config *c = config_of(o->input, t);
+	const char *own = c ? ws_config_architecture(c) : "",
+		   *type = c ? ws_config_model_type(c) : "", *word = *own ? own : type;
+	const bool parts = has_parts(c);
+	if (*t->architecture && strcmp(t->architecture, own) &&
+	    !ws_namemap_covers(map, t->architecture, t->model_type))
+		snprintf(why, n, "no rules are known for architecture '%.100s', which the server "
+		         "runs", t->architecture);
+	else if (!c || (!*own && !parts && !*type) ||
+	         ((*own || !parts) && ws_namemap_covers(map, own, type)))
+		*why = '\0';
+	else if (parts)
+		snprintf(why, n, "%.100s of %.200s is a model with several parts, whose names at "
+		         "servers are not known", *word ? word : "text_config", ws_config_path(c));
+	else
+		snprintf(why, n, "no rules are known for %s '%.100s' of %.200s",
+		         *own ? "architecture" : "model_type", word, ws_config_path(c));
+}
+
 /* A model of text and images, say, has other names for its text model at servers than in
  * checkpoints, in ways that only a family's rules can tell: the names are not compared. */
 static bool is_composed(const struct ws_name_check_run_opts *o,
                         const struct ws_name_check_target *t)
 {
-	static const char *const others[] = { "vision_config", "audio_config",
-		                              "vision_tower_config" };
 	static const char *const words[] = { "visual", "vision", "language_model", "audio" };
-	const struct ws_config *c = config_of(o->input, t);
-	bool composed = false;
-	for (size_t i = 0; c && i < sizeof others / sizeof others[0]; i++)
-		composed |= ws_config_knows(c, others[i]);
-	if (!composed || ws_namemap_claimed(o->input->map, ws_config_architecture(c), ""))
+	if (!has_parts(config_of(o->input, t)))
 		return false;
 	for (size_t i = 0; i < ws_catalog_count(o->input->catalog); i++)
 		for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
@@ -200,12 +230,10 @@ static bool is_composed(const struct ws_name_check_run_opts *o,
 }
 
 /* Nothing is compared, but what is left out is counted. */
-static int skip_composed(const struct ws_namecheck_opts *check, const struct ws_config *config,
+static int skip_composed(const struct ws_namecheck_opts *check, const char *why,
                          struct ws_name_check_run *out)
 {
-	snprintf(out->why, sizeof out->why, "%s of %.200s is a model with several parts, whose "
-	         "names at servers are not known", ws_config_architecture(config),
-	         ws_config_path(config));
+	snprintf(out->why, sizeof out->why, "%s", why);
 	ws_layout_free(out->layout);
 	out->layout = NULL;
 	ws_namecheck_left_out(check, &out->found);
@@ -244,11 +272,22 @@ static int refuse_sizes(const struct ws_name_check_target *t, struct ws_err *err
 	return ws_err_where(err, NULL, t->url);
 }
 
+/* Errors by the rules of another model are still errors; no errors by them are no proof. */
+static void judge(const struct ws_name_check_run_opts *o, const struct ws_name_check_target *t,
+                  bool listed, const char *foreign, struct ws_name_check_run *out)
+{
+	const bool ruled = out->layout && !*foreign;
+	out->by_list = listed || (ruled && is_received(out));
+	out->checked = out->by_list || (ruled && is_confirmed(o, t, listed));
+	out->own_config = ruled && !out->checked;
+	say_against(out, o->input, t, out->by_list);
+}
+
 int ws_name_check_run(const struct ws_name_check_run_opts *o, const struct ws_name_check_target *t,
                       struct ws_name_check_run *out, struct ws_err *err)
 {
 	const struct ws_family *family = family_of(o->input, t);
-	char unknown[384] = "";
+	char unknown[384] = "", foreign[384] = "";
 	const char *unlisted = "";
 	*out = (struct ws_name_check_run){ 0 };
 	if (ws_name_check_layout(o->input, t, &out->layout, unknown, sizeof unknown, err))
@@ -281,8 +320,9 @@ int ws_name_check_run(const struct ws_name_check_run_opts *o, const struct ws_na
 		.tied_later = o->tied_later,
 		.cancel = o->cancel,
 	};
-	if (is_composed(o, t))
-		return skip_composed(&check, config_of(o->input, t), out);
+	find_other_model(o, t, foreign, sizeof foreign);
+	if (*foreign && is_composed(o, t))
+		return skip_composed(&check, foreign, out);
 	if (!out->layout && !listed && !received) {
 		if (*t->differs && config_of(o->input, t) == o->input->config)
 			return refuse_sizes(t, err);
@@ -300,14 +340,14 @@ int ws_name_check_run(const struct ws_name_check_run_opts *o, const struct ws_na
 	out->layered = out->layout && family;
 	if (!out->layout && !listed && o->tied_later)
 		ws_tied_find(&check, &out->found);
-	out->checked = ((out->layout || listed) && is_confirmed(o, t, listed)) || is_received(out);
-	out->by_list = listed || is_received(out);
-	say_against(out, o->input, t, out->by_list);
-	out->own_config = !out->checked && out->layout;
+	judge(o, t, listed, foreign, out);
 	if (!out->checked)
-		snprintf(out->why, sizeof out->why, "%s, and %.200s", !out->layout ? unknown :
-		         t->unused ? t->unused : "the server's config.json cannot be read here",
-		         unlisted);
+		snprintf(out->why, sizeof out->why, "%s%s%.200s",
+		         *foreign     ? foreign :
+		         !out->layout ? unknown :
+		         t->unused    ? t->unused :
+		                        "the server's config.json cannot be read here",
+		         *unlisted ? ", and " : "", unlisted);
 	return 0;
 }
 

@@ -296,6 +296,26 @@ if path == '/model_info': answer = (200, open('info').read())"
 	expect_status 1
 }
 
+@test "rules of a model_type verify no names of another architecture, and still refuse" {
+	llama ckpt
+	sed -i 's/LlamaForCausalLM/LlamaForSequenceClassification/' ckpt/config.json
+	endpoint one --model-path "$PWD/ckpt"
+	for again in first second; do # the second finds the tensors of the first at the endpoint
+		try wsync-push ckpt -e "$url"
+		expect_status 0
+		out_has ", names not compared"
+	done
+	try wsync-push ckpt -e "$url" --require names
+	expect_status 5
+	err_has "no rules are known for architecture 'LlamaForSequenceClassification'"
+	try wsync-verify names ckpt -e "$url"
+	expect_status 3
+	another num_attention_heads 8 /layers.1.input_layernorm/d
+	try wsync-push other -e "$url"
+	expect_status 1
+	out_has "model.layers.1.input_layernorm.weight"
+}
+
 @test "one sender compares each source with what the server showed" {
 	llama ckpt
 	remote ckpt

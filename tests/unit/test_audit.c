@@ -4,6 +4,7 @@
 
 #include "scratch.h"
 #include "test.h"
+#include "tensor_file.h"
 #include "tiny_http.h"
 
 static const char config_text[] =
@@ -192,6 +193,109 @@ SCRATCH_TEST(a_source_is_compared_with_the_family_that_the_server_tells)
 	               "the server runs qwen3_moe (Qwen3MoeForCausalLM), and config.json says "
 	               "LlamaForCausalLM"));
 	ws_input_close(&in);
+}
+
+/* ---- rules of another model ---- */
+
+/* Writes a checkpoint of one layer, of config_text. */
+static void put_checkpoint(const char *path, const char *more)
+{
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_input in;
+	struct ws_layout *l;
+	struct ws_name_check_target t = { .tp = 1 };
+	struct tensor_file f = tensor_file_begin(path);
+	open_config(&in);
+	assert_ok(ws_name_check_layout(&in, &t, &l, NULL, 0, &err), &err);
+	for (size_t i = 0; i < ws_layout_part_count(l); i++) {
+		const struct ws_part *p = ws_layout_part(l, i);
+		if (!p->optional)
+			tensor_file_add(&f, p->name, WS_DTYPE_BF16, p->n_dims, p->dims);
+	}
+	if (more)
+		tensor_file_add(&f, more, WS_DTYPE_BF16, 1, (const int64_t[]){ 4 });
+	tensor_file_end(&f);
+	ws_layout_free(l);
+	ws_input_close(&in);
+}
+
+#define SIZES "\"hidden_size\":64,\"intermediate_size\":128,\"num_hidden_layers\":1," \
+              "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":128"
+#define TEXT "\"text_config\":{\"model_type\":\"llama\"," SIZES "}"
+#define VISION "\"vision_config\":{\"hidden_size\":8}"
+
+/* A config, and what it says beside the sizes of a llama; the word of the check of its names. */
+struct model {
+	const char *config, *told; /* architecture that the server tells; "": none */
+	const char *map, *more;    /* another tensor of the source; NULL */
+	const char *why;           /* NULL: verified */
+};
+
+static void check_model(const struct model *m, bool theirs)
+{
+	const char *const source = m->more ? "more.safetensors" : "plain.safetensors";
+	const struct ws_input_opts opts = { .paths = &source, .n_paths = 1, .map = m->map,
+		                            .config = theirs ? NULL : "model.json" };
+	struct ws_name_check_target t = { .tp = 1, .url = "http://a:1" };
+	struct ws_name_check_run run;
+	struct ws_input in;
+	struct ws_err err = WS_ERR_INIT;
+	put_text("model.json", m->config);
+	assert_ok(ws_input_open(&opts, &in, &err), &err);
+	if (theirs)
+		assert_ok(ws_config_open("model.json", &t.config, &err), &err);
+	snprintf(t.architecture, sizeof t.architecture, "%s", m->told);
+	const struct ws_name_check_run_opts o = { .input = &in };
+	assert_ok(ws_name_check_run(&o, &t, &run, &err), &err);
+	if (run.found.errors || run.checked != !m->why || run.own_config ||
+	    (m->why && !strstr(run.why, m->why)))
+		fail_msg("%s: checked %d, %zu errors, '%s'", m->config, run.checked,
+		         run.found.errors, run.why);
+	ws_name_check_run_free(&run);
+	ws_name_check_target_free(&t);
+	ws_input_close(&in);
+}
+
+SCRATCH_TEST(names_are_verified_by_rules_of_the_model_itself_alone)
+{
+	static const char classes[] = "no rules are known for architecture "
+	                              "'LlamaForSequenceClassification'",
+			  several[] = "is a model with several parts";
+	static const struct model models[] = {
+		{ "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES "}", "", NULL, NULL, NULL },
+		{ "{\"model_type\":\"llama\"," SIZES "}", "", NULL, NULL, NULL },
+		{ "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"own\"," TEXT "}",
+		  "", NULL, NULL, NULL },
+		{ "{\"architectures\":[\"MistralForCausalLM\"]," VISION "," TEXT "}",
+		  "MistralForCausalLM", NULL, NULL, NULL },
+		{ "{" TEXT "}", "", NULL, NULL, NULL },
+		{ "{\"architectures\":[\"MyHead\"],\"model_type\":\"mine\"," SIZES "}", "MyHead",
+		  "mine.map", NULL, NULL },
+		{ "{\"architectures\":[\"MyVlm\"],\"model_type\":\"vlm\"," VISION "," TEXT "}",
+		  "MyVlm", "vlm.map", NULL, NULL },
+		{ "{\"architectures\":[\"LlamaForSequenceClassification\"],"
+		  "\"model_type\":\"llama\"," SIZES "}", "", NULL, NULL, classes },
+		{ "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\"," SIZES "}",
+		  "LlamaForSequenceClassification", NULL, NULL, classes },
+		{ "{\"architectures\":[\"LlavaForConditionalGeneration\"],\"model_type\":"
+		  "\"llava\"," VISION "," TEXT "}", "", NULL, NULL, several },
+		{ "{\"architectures\":[\"LlavaForConditionalGeneration\"],\"model_type\":"
+		  "\"llava\"," VISION "," TEXT "}", "", NULL, "visual.bias", several },
+		{ "{\"architectures\":[\"A\"],\"audio_config\":{},\"text_config\":{"
+		  "\"architectures\":[\"LlamaForCausalLM\"]," SIZES "}}", "", NULL, NULL, several },
+		{ "{\"model_type\":\"llava\"," VISION "," TEXT "}", "", NULL, NULL, several },
+		{ "{\"model_type\":\"llava\"," TEXT "}", "", NULL, NULL,
+		  "no rules are known for model_type 'llava'" },
+		{ "{" VISION "," TEXT "}", "", NULL, NULL, several },
+	};
+	put_text("mine.map", "family mine\ntype mine\nlike llama\n");
+	put_text("vlm.map", "family vlm\narch MyVlm\nlike llama\n");
+	put_checkpoint("plain.safetensors", NULL);
+	put_checkpoint("more.safetensors", "visual.bias");
+	assert_int_equal(unlink("config.json"), 0);
+	for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
+		for (int theirs = 0; theirs < 2; theirs++)
+			check_model(&models[i], theirs);
 }
 
 /* The server of the next test: so many layers of that width. */

@@ -33,6 +33,10 @@ const struct ws_family *ws_namemap_find(const struct ws_namemap *m, const struct
 /* The same for a server that reports only these two values of its config.json; each may be "". */
 const struct ws_family *ws_namemap_claimed(const struct ws_namemap *m, const char *architecture,
                                            const char *model_type);
+/* Are there rules for this architecture itself? Those of its model_type are, if they name no
+ * architecture, or if it is "". */
+bool ws_namemap_covers(const struct ws_namemap *m, const char *architecture,
+                       const char *model_type);
 const struct ws_family *ws_namemap_named(const struct ws_namemap *m, const char *family);
 const struct ws_family *ws_namemap_generic(const struct ws_namemap *m);
 const struct ws_family *ws_namemap_at(const struct ws_namemap *m, size_t i); /* NULL past the end */

@@ -143,6 +143,13 @@ const struct ws_family *ws_namemap_claimed(const struct ws_namemap *m, const cha
 	return f ? f : claiming(m, model_type, false);
 }
 
+bool ws_namemap_covers(const struct ws_namemap *m, const char *architecture,
+                       const char *model_type)
+{
+	const struct ws_family *f = claiming(m, model_type, false);
+	return claiming(m, architecture, true) || (f && (!*architecture || !f->n_archs));
+}
+
 const struct ws_family *ws_namemap_named(const struct ws_namemap *m, const char *family)
 {
 	for (size_t i = 0; i < m->families.n; i++)
