@@ -253,7 +253,7 @@ static int run_steps(struct ws_check *c)
 			return -1;
 	if (!c->layout && (ws_check_config(c) || (c->listing && ws_check_generic(c))))
 		return -1;
-	if (ws_check_received(c) || ws_check_scales(c))
+	if (ws_check_tied_choice(c) || ws_check_received(c) || ws_check_scales(c))
 		return -1;
 	return ws_check_plan(c) || ws_check_values(c) ? -1 : 0;
 }

@@ -131,6 +131,8 @@ struct ws_text ws_text_of_module(const char *param);
 
 /* Checks a part that is a head tied to the embedding. */
 int ws_check_tied(struct ws_check *c, size_t part);
+/* Heads and embeddings of which the caller's globs leave out one, after an adapter's change. */
+int ws_check_tied_choice(struct ws_check *c);
 /* Checks a head and an embedding that share memory on the server. of: the embedding's name
  * there. */
 int ws_check_tied_pair(struct ws_check *c, const struct ws_item *head, const struct ws_item *body,

@@ -185,37 +185,67 @@ int ws_check_tied_pair(struct ws_check *c, const struct ws_item *head, const str
 
 /* ---- heads by their names ---- */
 
-void ws_tied_find(const struct ws_namecheck_opts *o, struct ws_findings *out)
+/* A choice may leave out one of the two. If an adapter changes either, a server that gets the other
+ * has another model than was trained, whatever is left out: they are compared as if both were
+ * sent. */
+static bool is_touched(const struct ws_check *c, const struct ws_item *head,
+                       const struct ws_item *body)
+{
+	const int sent = ws_check_chosen(c, head->name) + ws_check_chosen(c, body->name);
+	return sent == 2 || (sent && (head->trained || body->trained));
+}
+
+static const struct ws_item *find_body(const struct ws_check *c, const struct ws_item *head)
 {
 	char name[WS_CHECK_NAME];
+	for (unsigned k = 0; ws_embedding_of(head->name, k, name, sizeof name); k++) {
+		const struct ws_item *body = ws_catalog_find(c->items, name);
+		if (body && is_touched(c, head, body))
+			return body;
+	}
+	return NULL;
+}
+
+void ws_tied_find(const struct ws_namecheck_opts *o, struct ws_findings *out)
+{
+	const struct ws_check c = { .opts = o, .items = o->items };
 	if (!o->config || !ws_config_tied(o->config))
 		return;
-	struct ws_check c = { .opts = o, .items = o->items };
 	for (size_t i = 0; i < ws_catalog_count(o->items) && out->n_tied < WS_TIED_MAX; i++) {
-		const struct ws_item *head = ws_check_sent(&c, ws_catalog_item(o->items, i)->name),
-				     *body = NULL;
-		for (unsigned k = 0; head && !body; k++) {
-			if (!ws_embedding_of(head->name, k, name, sizeof name))
-				break;
-			body = ws_check_sent(&c, name);
-		}
+		const struct ws_item *head = ws_catalog_item(o->items, i),
+				     *body = find_body(&c, head);
 		if (body)
 			out->tied[out->n_tied++] = (struct ws_tied){ head, body };
 	}
 }
 
-/* ---- heads of a layout ---- */
-
 /* Servers do not list a tied head with a shape, so a listed one is not tied. */
-static bool is_shown(const struct ws_check *c, const struct ws_param *head)
+static bool is_shown(const struct ws_check *c, const char *head)
 {
 	char name[WS_CHECK_NAME];
 	const struct ws_weight *w = NULL;
-	if (c->server &&
-	    snprintf(name, sizeof name, "%s%s", c->server->prefix, head->name) < (int)sizeof name)
+	if (c->listing && snprintf(name, sizeof name, "%s%s", c->server ? c->server->prefix : "",
+	                           head) < (int)sizeof name)
 		w = ws_names_find(&c->shown, name);
 	return w && !w->shapeless;
 }
+
+int ws_check_tied_choice(struct ws_check *c)
+{
+	if (c->layout ? !ws_layout_tied(c->layout) :
+	                !c->listing || !c->opts->config || !ws_config_tied(c->opts->config))
+		return 0;
+	for (size_t i = 0; i < c->n_items; i++) {
+		const struct ws_item *head = ws_catalog_item(c->items, i),
+				     *body = find_body(c, head);
+		if (body && !(ws_check_chosen(c, head->name) && ws_check_chosen(c, body->name)) &&
+		    !is_shown(c, head->name) && ws_check_tied_pair(c, head, body, body->name))
+			return -1;
+	}
+	return 0;
+}
+
+/* ---- heads of a layout ---- */
 
 int ws_check_tied(struct ws_check *c, size_t part)
 {
@@ -223,7 +253,7 @@ int ws_check_tied(struct ws_check *c, size_t part)
 	const struct ws_param *of = ws_layout_find_param(c->layout, head->tied_to);
 	c->part_reported[part] = true;
 	if (c->part_item[part] == WS_NONE || !of || !of->n_parts ||
-	    c->part_meant[of->first] != WS_NONE || is_shown(c, head))
+	    c->part_meant[of->first] != WS_NONE || is_shown(c, head->name))
 		return 0;
 	const struct ws_item *item = c->sent[c->part_item[part]];
 	if (c->part_item[of->first] != WS_NONE)

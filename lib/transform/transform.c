@@ -368,6 +368,7 @@ static int add_fused(struct ws_transform *t, const struct decision *d, struct ws
 	item.dtype = d->quantize ? WS_DTYPE_F8_E4M3 : p->weight.dtype;
 	item.n_dims = d->base->n_dims;
 	memcpy(item.dims, d->base->dims, sizeof item.dims);
+	item.trained = d->n_deltas || d->replaced;
 	count(t, d, p);
 	return ws_catalog_add_item(t->catalog, &item, err) ||
 	                       (d->quantize && add_scales(t, d, c, err)) ?

@@ -260,3 +260,52 @@ adapter()
 	try wsync-list-weights --as-sent ckpt --lora both
 	out_has lm_head.weight
 }
+
+@test "a choice that leaves out the head or the embedding hides nothing that an adapter changed" {
+	local q="model.layers.0.self_attn.q_proj.lora_A.weight:F32:2,64 \
+		model.layers.0.self_attn.q_proj.lora_B.weight:F32:64,2"
+	llama without '/lm_head/d' && llama with
+	sed -i 's/"tie_word_embeddings": false/"tie_word_embeddings": true/' without/config.json
+	numbers tame without/model.safetensors
+	tie with && numbers copy without/model.safetensors "$body" with/model.safetensors "$body"
+	numbers copy without/model.safetensors "$body" with/model.safetensors "$head"
+	# shellcheck disable=SC2086 # words
+	{
+		adapter body "" $q model.embed_tokens.lora_embedding_A:F32:2,128 \
+			model.embed_tokens.lora_embedding_B:F32:64,2
+		adapter head "" $q lm_head.lora_A.weight:F32:2,64 lm_head.lora_B.weight:F32:128,2
+		for a in differ equal; do
+			adapter $a "" $q lm_head.weight:BF16:128,64 \
+				model.embed_tokens.weight:BF16:128,64
+		done
+		adapter q "" $q
+	}
+	numbers copy equal/adapter_model.safetensors base_model.model.model.embed_tokens.weight \
+		equal/adapter_model.safetensors base_model.model.lm_head.weight
+	untie differ/adapter_model.safetensors base_model.model.lm_head.weight
+	for base in without with; do
+		for a in body head differ; do
+			endpoint $base-$a
+			for glob in lm_head.weight "*head*" "[!m]*"; do
+				lost $base --lora $a --exclude "$glob"
+			done
+			lost $base --lora $a --include "model.*"
+			try wsync-push $base -e "$url" --lora $a --exclude "*embed*"
+			expect_status 1
+			kept $base --lora $a --include "model.layers.*"
+		done
+		endpoint $base
+		kept $base --lora equal --exclude lm_head.weight
+		kept $base --lora q --exclude lm_head.weight
+	done
+	# Without rules for the names.
+	sed -i 's/LlamaForCausalLM/StrangeForCausalLM/; s/"llama"/"strange"/' without/config.json
+	for choice in "--exclude lm_head.weight" "--exclude *embed*" "--include model.*"; do
+		# shellcheck disable=SC2086 # words
+		try wsync-push without -e "$url" --lora head $choice
+		expect_status 1
+		err_has "$lost"
+	done
+	try wsync-push without -e "$url" --lora equal --exclude lm_head.weight
+	expect_status 0
+}

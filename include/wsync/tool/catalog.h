@@ -52,6 +52,7 @@ struct ws_item {
 	 * _orig_mod.model.x"; or why a fused tensor was not split: "left as it is: ...";
 	 * NULL: nothing was done */
 	const char *derivation;
+	bool trained; /* an adapter changes it */
 };
 
 struct ws_catalog;
