@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import shutil
 import tempfile
 
@@ -61,15 +62,17 @@ def _plain(name, t):
 def _without_ties(tensors, config):
     """Without a head that is the embedding, if the model's config.json says that servers tie it.
 
-    Servers of mixtures of experts do not all read that, and some keep a head of their own.
+    Servers of mixtures of experts do not all read that, and some keep a head of their own. Where a
+    config.json says that a model is one differs: moe_num_experts in ffn_config, the model_type.
     """
     try:
         path = os.fspath(config)
         with open(os.path.join(path, "config.json") if os.path.isdir(path) else path,
                   encoding="utf-8") as f:
-            c = json.load(f)
+            text = f.read()
+        c = json.loads(text)
         c = {**c, **(c.get("text_config") or {})}
-        if c.get("tie_word_embeddings") is not True or any("experts" in key for key in c):
+        if c.get("tie_word_embeddings") is not True or re.search("expert|moe", text, re.I):
             return tensors
     except (OSError, TypeError, ValueError):  # none is given, or the program will say it
         return tensors

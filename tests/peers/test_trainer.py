@@ -17,6 +17,7 @@ import mkst
 
 sys.path.insert(0, os.path.join(lib.TREE, "cmd", "python"))
 import wsync  # noqa: E402
+import wsync_tensors  # noqa: E402
 
 suite = lib.Suite()
 HOW = {"backend": "gloo", "verify": "none"}  # the receivers cannot list their weights
@@ -219,6 +220,15 @@ def ties(fix):
         wsync.push(state, fix.urls(), config=lib.scratch(family), **HOW)
         for rank in fix.peers.endpoints[1].get("/received"):
             assert sorted(rank) == names, (family, rank)
+    for more, sent in (({}, 2), ({"ffn_config": {"moe_num_experts": 4}}, 3),
+                       ({"text_config": {"mlp": [{"n_routed_experts": 4}]}}, 3),
+                       ({"model_type": "granitemoe"}, 3), ({"architectures": ["AMoEForX"]}, 3),
+                       ({"text_config": {"tie_word_embeddings": False}}, 3),
+                       ({"ffn_config": {"ffn_hidden_size": 4}, "attn_config": None}, 2)):
+        with open(lib.scratch("tied.json"), "w") as f:
+            json.dump(dict(config, **more), f)
+        kept = wsync_tensors._without_ties(state, lib.scratch("tied.json"))
+        assert len(kept) == sent, (more, sorted(kept))
     state["lm_head.weight"] = weight.clone()
     wsync.push(state, fix.urls(), config=lib.scratch("qwen3"), **HOW)
     assert len(fix.peers.endpoints[0].get("/received")[0]) == 3
