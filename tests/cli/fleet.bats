@@ -178,7 +178,7 @@ expect_stale() {
 	expect_stale "$url" "has begun to change its weights, and no end is recorded"
 }
 
-@test "a push is in the history before it pauses a server, and leaves no doubt if it changed nothing" {
+@test "a push is in the history before its pause, and leaves no doubt if it changed nothing" {
 	endpoint e --fault refuse:pause_generation:2 --fault hang:pause_generation:3
 	urls=("$url") to=(-e "$url")
 	fleet 5

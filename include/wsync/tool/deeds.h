@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* deeds.h - what is known of a server's memory, and of pauses by wsync-ctl.
  *
- * Few servers report which memory they have released, and SGLang crashes if it is to wake memory that
- * is awake, or to write weights where none are mapped. So it is recorded: in the records of pushes,
- * and in records by hand, which wsync-ctl makes. All changes and all questions go through here:
+ * Few servers report which memory they have released, and SGLang crashes if it is to wake memory
+ * that is awake, or to write weights where none are mapped. So it is recorded: in the records of
+ * pushes, and in records by hand, which wsync-ctl makes. All changes and all questions go through
+ * here:
  *
  * - A deed is recorded before its request. From then on a pause is possible, and the memory unsure.
  *   The answer settles it: the deed was done, or refused, and then all is as it was before. Without
@@ -74,8 +75,8 @@ enum ws_outcome ws_deed_outcome(const struct ws_endpoint_answer *a);
 
 struct ws_deeds;
 /* For wsync-ctl: takes the locks until ws_deeds_end. What is read and decided afterwards stays true
- * until ws_deeds_ask. Only url and what of at[] are read; the rest may be set until ws_deeds_ask. at
- * and its strings must outlive *out. WS_EREFUSED: another process is at work there. */
+ * until ws_deeds_ask. Reads url and what of at[]; the rest may be set until ws_deeds_ask. at and
+ * its strings must outlive *out. WS_EREFUSED: another process is at work there. */
 int ws_deeds_lock(const char *state_dir, const struct ws_deed *at, size_t n, struct ws_deeds **out,
                   struct ws_err *err);
 /* Records that the requests are about to be sent. -1: nothing may be sent. */

@@ -102,9 +102,9 @@ bool ws_http_has_admin_key(const struct ws_http *h); /* beside the first key */
 /* The default port of a URL without one, 80 or 443; 0: it has a port, or is not a URL. */
 unsigned ws_http_assumed_port(const char *url);
 
-/* Reads a key file: its first line without outer blanks. WS_EINPUT: empty, longer than 4096
- * bytes, with control characters, or in a directory that others can write. The caller frees `secret`. *loose: other users can read
- * the file. */
+/* Reads a key file: its first line without outer blanks. WS_EINPUT: empty, longer than 4096 bytes,
+ * with control characters, or in a directory that others can write. The caller frees `secret`.
+ * *loose: other users can read the file. */
 int ws_http_read_key(const char *path, char **secret, bool *loose, struct ws_err *err);
 
 #endif
