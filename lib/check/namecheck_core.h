@@ -162,6 +162,9 @@ bool ws_dtype_is_floating(enum ws_dtype d); /* 16 bits and more */
 int64_t ws_layer_of(const char *name);
 /* Why a checkpoint has no tensor for this server parameter. NULL: it should have one. */
 const char *ws_server_only(const char *name);
+/* The same for what vLLM has computed of the weights it had loaded, and lists as a parameter of its
+ * own: absorbed projections, scales of what it quantized itself. Formats are compared elsewhere. */
+const char *ws_vllm_only(const struct ws_check *c, const struct ws_weight *w);
 
 size_t ws_check_part(const struct ws_check *c, const char *name); /* index, or WS_NONE */
 /* NULL: not sent */

@@ -367,6 +367,8 @@ static void check_shown(const struct generic *g, const struct ws_weight *w, cons
 {
 	struct ws_check *c = g->c;
 	const char *why = v->n ? NULL : ws_server_only(w->name);
+	if (!why && !v->n)
+		why = ws_vllm_only(c, w);
 	if (why) {
 		report_shown(c, WS_NAME_SERVER, WS_NOTE, w, "are not in checkpoints", why);
 		return;

@@ -124,6 +124,8 @@ static void check_extra(struct ws_shown *s, const struct ws_weight *w)
 	const char *name = ws_shown_name(s, w->name);
 	const char *why = ws_server_only(name);
 	if (!why)
+		why = ws_vllm_only(c, w);
+	if (!why)
 		why = ws_layout_skips(s->layout, name);
 	if (ws_check_sent(c, w->name) || ws_check_sent(c, name))
 		return;
@@ -184,7 +186,11 @@ static bool may_be_hidden(const struct ws_shown *s, const struct ws_param *p)
 	bool optional = true;
 	for (size_t i = 0; i < p->n_parts; i++)
 		optional &= ws_layout_part(s->layout, p->first + i)->optional;
-	return p->tied_to || optional || (names_only && ws_ends_with(p->name, "_scale_inv"));
+	/* Kernels of vLLM may keep packed experts and scales apart from the parameters. */
+	const bool packed = s->c->opts->whole_modules &&
+	                    (strstr(p->name, ".experts.w") || ws_ends_with(p->name, "_scale"));
+	return p->tied_to || optional ||
+	       (names_only && (packed || ws_ends_with(p->name, "_scale_inv")));
 }
 
 static void check_hidden(struct ws_shown *s, size_t i, const struct absent *a,

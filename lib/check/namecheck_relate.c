@@ -33,6 +33,7 @@ static const struct ws_stacked stacked_experts[] = {
 	                "w2_weight_bias", 1, 1 }, { "gate_up_proj_blocks", "w13_weight", 1, 1 }, {
 	                "down_proj_blocks", "w2_weight", 1, 1 }, { "gate_up_proj_scales",
 	                "w13_weight_scale", 1, 1 }, { "down_proj_scales", "w2_weight_scale", 1, 1 },
+	{ "gate_up_proj_bias", "w13_bias", 1, 1 }, { "down_proj_bias", "w2_bias", 1, 1 }, /* vLLM */
 	        };
 
 enum { N_STACKS = sizeof stacks / sizeof stacks[0],
@@ -78,7 +79,8 @@ static bool relate_stacked(const struct ws_check *c, const char *name, const cha
 		if (strcmp(leaf, s->part))
 			continue;
 		*r = (struct ws_relation){ find_experts(c, name, p, s->fused), s, true };
-		return r->shown != WS_NONE;
+		if (r->shown != WS_NONE)
+			return true;
 	}
 	return false;
 }

@@ -192,6 +192,17 @@ const char *ws_server_only(const char *name)
 	return strncmp(name, "draft.", 6) ? NULL : "a draft model's, which is updated on its own";
 }
 
+const char *ws_vllm_only(const struct ws_check *c, const struct ws_weight *w)
+{
+	static const char *const ends[] = { ".W_UV", ".W_UK", ".W_UK_T", "_scale", "_scale_inv",
+		                            "_scale_2", "_zero_point" };
+	for (size_t i = 0; c->opts->whole_modules && w->shapeless &&
+	                   i < sizeof ends / sizeof ends[0]; i++)
+		if (ws_ends_with(w->name, ends[i]))
+			return "the server computes it of the weights that it loads";
+	return NULL;
+}
+
 size_t ws_check_part(const struct ws_check *c, const char *name)
 {
 	const struct ws_part *p = c->layout ? ws_layout_find_part(c->layout, name) : NULL;

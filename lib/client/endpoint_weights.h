@@ -17,9 +17,8 @@ int ws_checksums_whole(const struct ws_checksums *c, const struct ws_endpoint_in
 
 /* Lists the names in the checksums of all ranks, sorted, each once, without shapes. Names of a
  * draft model ("draft.") are left out. For servers without /list_weights. */
-int ws_endpoint_checker_names(struct ws_http *http, const char *url, ws_deadline until,
-                              const struct ws_cancel *cancel, struct ws_weight_list *out,
-                              struct ws_err *err);
+int ws_endpoint_checker_names(const struct ws_call *to, struct ws_weight_list *outs,
+                              struct ws_err *errs, struct ws_err *err);
 
 /* Numbers in nested arrays of equal lengths. With data-parallel ranks there is one dimension more
  * than the tensor has. Infinite numbers may be NaN here: JSON cannot express them. */

@@ -255,17 +255,20 @@ static int collect_names(struct ws_checksums *sums, struct ws_weight_list *out, 
 	return 0;
 }
 
-int ws_endpoint_checker_names(struct ws_http *http, const char *url, ws_deadline until,
-                              const struct ws_cancel *cancel, struct ws_weight_list *out,
-                              struct ws_err *err)
+int ws_endpoint_checker_names(const struct ws_call *to, struct ws_weight_list *outs,
+                              struct ws_err *errs, struct ws_err *err)
 {
-	struct ws_checksums sums;
-	struct ws_err why;
-	*out = (struct ws_weight_list){ 0 };
-	const struct ws_call to = { http, &url, 1, until, cancel, NULL };
-	int rc = ws_endpoint_checksums(&to, &sums, &why, err);
-	if (!rc)
-		rc = collect_names(&sums, out, err);
-	ws_checksums_free(&sums);
+	struct ws_checksums *sums = calloc(to->n + 1, sizeof *sums);
+	if (!sums)
+		return ws_oom(err);
+	for (size_t i = 0; i < to->n; i++)
+		outs[i] = (struct ws_weight_list){ 0 };
+	int rc = ws_endpoint_checksums(to, sums, errs, err);
+	for (size_t i = 0; i < to->n; i++) {
+		if (errs[i].code == WS_OK && collect_names(&sums[i], &outs[i], err))
+			rc = -1;
+		ws_checksums_free(&sums[i]);
+	}
+	free(sums);
 	return rc;
 }

@@ -80,6 +80,7 @@ static void describe(struct ws_name_check_target *t, const struct ws_endpoint_in
 	/* A first pipeline stage lacks layers that would be requested. */
 	t->whole_modules = ws_lineage_family(info->lineage) == WS_FAMILY_VLLM;
 	t->keeps_biases = t->whole_modules && keeps_biases(info->version);
+	t->summable = !t->config && t->whole_modules && info->can.checksums;
 	t->askable = !t->config && info->pp_size <= 1 && !info->keeps_anything && !t->whole_modules;
 }
 
@@ -94,19 +95,49 @@ static void take_listing(struct ws_name_check_target *t, const char *route, cons
 		         "the endpoint does not list its weights (%.190s)", e->msg);
 }
 
-static int ask_checker(struct ws_http *http, struct ws_name_check_target *t, ws_deadline until,
-                       const struct ws_cancel *cancel, struct ws_err *err)
+int ws_name_check_sums(const struct ws_call *how, const struct ws_endpoint_info *infos,
+                       struct ws_name_check_target *targets, size_t n, struct ws_err *err)
 {
-	struct ws_err e = WS_ERR_INIT;
-	if (ws_endpoint_checker_names(http, t->url, until, cancel, &t->listing, &e) == 0) {
-		t->listing.received |= t->keeps_anything;
-		take_listing(t, ws_endpoint_checker_route(t->whole_modules ? WS_FAMILY_VLLM :
-		                                                           WS_FAMILY_SGLANG), &e);
-	} else if (e.code == WS_ECANCELLED || e.code == WS_ESYSTEM) {
-		*err = e;
-		return -1;
+	const char **urls = calloc(n + 1, sizeof *urls);
+	const struct ws_endpoint_info **of = calloc(n + 1, sizeof *of);
+	struct ws_weight_list *lists = calloc(n + 1, sizeof *lists);
+	struct ws_err *errs = calloc(n + 1, sizeof *errs), why = WS_ERR_INIT;
+	struct ws_call to = *how;
+	to.n = 0;
+	if (!urls || !of || !lists || !errs)
+		ws_oom(&why);
+	for (size_t i = 0; !why.code && i < n; i++)
+		if (targets[i].summable) {
+			of[to.n] = infos ? &infos[i] : NULL;
+			urls[to.n++] = targets[i].url;
+		}
+	to.urls = urls;
+	to.infos = infos ? of : NULL;
+	if (to.n)
+		ws_endpoint_checker_names(&to, lists, errs, &why);
+	for (size_t i = 0, k = 0; k < to.n; i++) {
+		struct ws_name_check_target *t = &targets[i];
+		if (!t->summable)
+			continue;
+		t->summable = false;
+		if (errs[k].code == WS_OK) {
+			ws_weight_list_free(&t->listing);
+			t->listing = lists[k];
+			t->listing.received |= t->keeps_anything;
+			take_listing(t, ws_endpoint_checker_route(t->whole_modules ?
+			                                          WS_FAMILY_VLLM :
+			                                          WS_FAMILY_SGLANG), &errs[k]);
+		}
+		k++;
 	}
-	return 0;
+	free(urls);
+	free(of);
+	free(lists);
+	free(errs);
+	if (why.code != WS_ECANCELLED && why.code != WS_ESYSTEM)
+		return 0;
+	*err = why;
+	return -1;
 }
 
 static int ask_lists(struct ws_http *http, size_t n, bool thorough, ws_deadline until,
@@ -125,10 +156,12 @@ static int ask_lists(struct ws_http *http, size_t n, bool thorough, ws_deadline 
 	*err = (struct ws_err)WS_ERR_INIT;
 	for (size_t i = 0; i < n; i++) {
 		take_listing(&out[i], "/list_weights", &errs[i]);
-		if (thorough && !*out[i].listed && ask_checker(http, &out[i], until, cancel, err))
-			return -1;
-		out[i].askable = out[i].askable && (!*out[i].listed || out[i].listing.received);
+		out[i].summable = !*out[i].listed && (thorough || out[i].summable);
 	}
+	if (thorough && ws_name_check_sums(&to, NULL, out, n, err))
+		return -1;
+	for (size_t i = 0; i < n; i++)
+		out[i].askable = out[i].askable && (!*out[i].listed || out[i].listing.received);
 	return 0;
 }
 

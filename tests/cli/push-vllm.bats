@@ -636,3 +636,62 @@ begun() { [ "$(journal "$url" "sum('init_weight_transfer' in r['path'] for r in 
 	# 1 for the first line, 1 for the other push, and 1 for the two that followed
 	begun 3 || explain "other groups than one for each change of hands"
 }
+
+# remote NAME VERSION OPTION...: a server with the model n, whose path is on another machine.
+remote() { endpoint "$1" --lineage "vllm-$2" --model "$PWD/n" --model-path elsewhere "${@:3}"; }
+
+# asks COUNT: how often $url was asked for the names of its checksums, or for those of SGLang.
+asks() {
+	journal "$url" "sum(r['path'].endswith('_checker') for r in j['requests'])" | grep -qx "$1" ||
+		explain "not asked $1 times"
+}
+
+@test "where its config.json is elsewhere, push and verify compare with what 0.33 lists" {
+	models
+	llama fewer /layers.1/d
+	sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 1/' fewer/config.json
+	remote told 0.33 --tp 2
+	for how in "" "--config fewer" "--verify hash" "--dry-run"; do
+		# shellcheck disable=SC2086 # words
+		try wsync-push fewer -e "$url" $how
+		expect_status 1
+		err_has "model.layers.1"
+	done
+	[ -z "$(posts "$url")" ] || explain "something was changed"
+	try wsync-verify names fewer -e "$url"
+	expect_status 1
+	remote right 0.33 --tp 2
+	out=$(printf 'm\nn\nm\n' | wsync-push -e "$url" --stdin --json --require names) ||
+		explain "a source was refused"
+	asks 1
+	try wsync-push m -e "$url"
+	expect_status 0
+	out_has ", names verified"
+	asks 2
+	# What vLLM has computed itself is a parameter of it too; what it loads must be sent.
+	local more real=$url
+	for more in 0:mla_attn.W_UV 0:qkv_proj.weight_scale 1:q_norm.weight; do
+		proxy "$real" pass "if path == '/weight_checker':
+	sums, norm = reply['checksums'], 'input_layernorm.weight'
+	sums.update((k.replace(norm, 'self_attn.${more#*:}'), v) for k, v in list(sums.items()))"
+		try wsync-push m -e "$url"
+		expect_status "${more%%:*}"
+	done
+	err_has q_norm
+	# A server whose config.json can be read is not asked, nor one that cannot answer.
+	vllm readable 0.33
+	try wsync-push m -e "$url"
+	expect_status 0
+	asks 0
+	remote old 0.27
+	try wsync-push fewer -e "$url"
+	expect_status 0
+	out_has ", names fit their own config.json"
+	asks 0
+	remote silent 0.33
+	proxy "$url" "
+if path == '/weight_checker': answer = (500, '{}')"
+	try wsync-push m -e "$url"
+	expect_status 0
+	out_has ", names fit their own config.json"
+}

@@ -908,8 +908,10 @@ CALL(the_names_of_checksums_are_a_list_without_shapes)
 {
 	struct ws_weight_list list;
 	struct ws_err err = WS_ERR_INIT;
+	struct ws_err each;
+	const struct ws_call to = { http, urls, 1, soon(), NULL, NULL };
 	many_names = true;
-	assert_int_equal(ws_endpoint_checker_names(http, urls[0], soon(), NULL, &list, &err), 0);
+	assert_int_equal(ws_endpoint_checker_names(&to, &list, &each, &err), 0);
 	many_names = false;
 	assert_int_equal(list.n, 3);
 	assert_string_equal(list.items[0].name, "a");
@@ -919,7 +921,7 @@ CALL(the_names_of_checksums_are_a_list_without_shapes)
 	assert_string_equal(list.items[2].dtype, "");
 	ws_weight_list_free(&list);
 	engines[0].route = NULL;
-	assert_int_equal(ws_endpoint_checker_names(http, urls[0], soon(), NULL, &list, &err), -1);
+	assert_int_equal(ws_endpoint_checker_names(&to, &list, &each, &err), -1);
 	assert_int_equal(err.code, WS_EREFUSED);
 	assert_string_equal(err.endpoint, base[0]);
 	assert_int_equal(list.n, 0);

@@ -330,38 +330,56 @@ SCRATCH_TEST(many_globs_share_the_last_count)
 
 /* ---- other names ---- */
 
-/* vLLM's names of experts, with and without rules. */
-SCRATCH_TEST(experts_of_vllm_are_known)
+/* The parameters of the rules as vLLM names them, and one that it computes. */
+static struct ws_weight_list list_of_vllm(const struct checked *k, char (*names)[256])
 {
-	struct list l = list_read(root, moe, 2);
-	struct checked k;
-	struct ws_err err;
-	checked_open(&k, &l, config_read(root, moe, 2, NULL), &(struct ws_layout_opts){ .tp = 1 });
-	const size_t n = ws_layout_param_count(k.layout);
-	struct ws_weight_list shown = { .items = calloc(n, sizeof *shown.items), .n = n };
-	char (*names)[256] = calloc(n, sizeof *names);
+	const size_t n = ws_layout_param_count(k->layout);
+	struct ws_weight_list shown = { .items = calloc(n + 1, sizeof *shown.items), .n = n + 1 };
 	for (size_t i = 0; i < n; i++) {
-		const char *name = ws_layout_param(k.layout, i)->name;
-		const char *at = strstr(name, ".experts.");
+		const char *name = ws_layout_param(k->layout, i)->name;
+		const char *at = strstr(name, ".experts."), *bias = strstr(name, "_weight_bias");
 		const int used = at ? (int)(at + 9 - name) : 0;
-		snprintf(names[i], sizeof names[i], "%.*s%s%s", used, name,
-		         at ? "routed_experts." : "", name + used);
+		snprintf(names[i], sizeof names[i], "%.*s%s%.*s%s", used, name,
+		         at ? "routed_experts." : "", bias ? (int)(bias - name) - used : 255,
+		         name + used, bias ? "_bias" : "");
+	}
+	snprintf(names[n], sizeof names[n], "model.layers.0.self_attn.attn.W_UK_T");
+	for (size_t i = 0; i <= n; i++)
 		shown.items[i] = (struct ws_weight){ .name = names[i], .dtype = "",
 			                             .shapeless = true };
+	return shown;
+}
+
+/* With and without rules. */
+SCRATCH_TEST(names_of_vllm_are_known)
+{
+	static const char *const of[] = { moe, gpt, gpt16 };
+	for (size_t m = 0; m < sizeof of / sizeof of[0]; m++) {
+		struct list l = list_read(root, of[m], 2);
+		struct checked k;
+		struct ws_err err;
+		checked_open(&k, &l, config_read(root, of[m], 2, NULL),
+		             &(struct ws_layout_opts){ .tp = 1 });
+		char (*names)[256] = calloc(ws_layout_param_count(k.layout) + 1, sizeof *names);
+		struct ws_weight_list shown = list_of_vllm(&k, names);
+		struct ws_namecheck_opts o = { .listing = &shown, .whole_modules = true };
+		checked_run(&k, &o);
+		if (k.f.errors)
+			print_findings(&k.f);
+		assert_int_equal(k.f.errors, 0);
+		ws_findings_free(&k.f);
+		struct ws_namecheck_opts plain = { .listing = &shown, .whole_modules = true,
+			                           .items = k.items,
+			                           .family = ws_namemap_generic(k.map) };
+		assert_ok(ws_namecheck(&plain, &k.f, &err), &err);
+		if (k.f.errors)
+			print_findings(&k.f);
+		assert_int_equal(k.f.errors, 0);
+		free(names);
+		free(shown.items);
+		checked_free(&k);
+		list_free(&l);
 	}
-	struct ws_namecheck_opts o = { .listing = &shown, .whole_modules = true };
-	checked_run(&k, &o);
-	assert_int_equal(k.f.errors, 0);
-	ws_findings_free(&k.f);
-	struct ws_namecheck_opts plain = { .listing = &shown, .whole_modules = true,
-		                           .items = k.items,
-		                           .family = ws_namemap_generic(k.map) };
-	assert_ok(ws_namecheck(&plain, &k.f, &err), &err);
-	assert_int_equal(k.f.errors, 0);
-	free(names);
-	free(shown.items);
-	checked_free(&k);
-	list_free(&l);
 }
 
 /* Gemma 2 and Ernie 4.5 at SGLang have no rules. */

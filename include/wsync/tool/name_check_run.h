@@ -30,6 +30,8 @@ struct ws_name_check_target {
 	bool whole_modules, keeps_biases;      /* see ws_namecheck_opts */
 	/* ws_name_check_measure queries it: config and listing are unknown */
 	bool askable;
+	/* a vLLM whose config and listing are unknown: ws_name_check_sums asks it, once */
+	bool summable;
 	/* data-parallel: number of parts in replies to ws_name_check_measure */
 	unsigned replicas;
 	/* from the config that ws_name_check_measure compared; 0: none */
@@ -57,6 +59,11 @@ struct ws_config *ws_name_check_quant(const struct ws_endpoint_info *infos, size
 int ws_name_check_ask(struct ws_http *http, const struct ws_endpoint_info *infos, size_t n,
                       bool thorough, ws_deadline until, const struct ws_cancel *cancel,
                       struct ws_name_check_target *out, struct ws_err *err);
+/* Takes the names of the checksums of targets that are summable as their listings. A server reads
+ * all of its weights to compute them; without an answer nothing is known of it. infos: as detected;
+ * NULL: not known. how: without URLs. -1: cancelled, or a system error. */
+int ws_name_check_sums(const struct ws_call *how, const struct ws_endpoint_info *infos,
+                       struct ws_name_check_target *targets, size_t n, struct ws_err *err);
 /* Requests a few parameters from endpoints whose config and listing are unknown, and compares the
  * number of layers and the hidden size with the source's config. Parameters that they do not return
  * are no failure. A server logs each request for a parameter that it lacks. -1: cancelled, or a

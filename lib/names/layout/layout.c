@@ -296,6 +296,8 @@ const struct ws_param *ws_layout_find_shown(const struct ws_layout *l, const cha
 		{ ".experts.routed_experts.", ".experts." },
 		{ ".attn.", ".self_attn." },
 		{ "model.embedding.", "model.embed_tokens." },
+		{ ".experts.w13_bias", ".experts.w13_weight_bias" },
+		{ ".experts.w2_bias", ".experts.w2_weight_bias" },
 	};
 	const struct ws_param *p = ws_layout_find_param(l, name);
 	char other[SHOWN_NAME];

@@ -3,7 +3,8 @@
  * tensor, and that every parameter gets a tensor.
  *
  * An endpoint's list is requested once, and kept until the endpoint may be another server. Its
- * checksums are not requested: a server reads all of its weights to compute them. */
+ * checksums stand for a list at a vLLM of which nothing else is known: the server reads all of its
+ * weights to compute them. Others show a few parameters instead. */
 #include "push_state.h"
 
 #include <stdlib.h>
@@ -31,14 +32,22 @@ int push_find_targets(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* A server whose weights are released crashes if they are read. */
+/* A server whose weights are released crashes if they are read, and one that an update has left
+ * may lack parameters. */
 static int measure(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
+	const struct ws_call how = { .http = p->http, .until = until, .cancel = p->opts.cancel };
 	if (!p->opts.n_endpoints)
 		return 0;
-	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		p->to.listed[i].askable &= !(p->to.endpoints[i].asleep & WS_MEMORY_WEIGHTS);
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		const struct push_endpoint *e = &p->to.endpoints[i];
+		p->to.listed[i].askable &= !(e->asleep & WS_MEMORY_WEIGHTS);
+		p->to.listed[i].summable &= !(e->asleep & WS_MEMORY_WEIGHTS) &&
+		                            e->weights.state != WS_PARTIAL;
+	}
+	if (ws_name_check_sums(&how, p->to.infos, p->to.listed, p->to.n_listed, err))
+		return -1;
 	return ws_name_check_measure(p->http, &p->from.input, p->to.listed, p->to.n_listed, until,
 	                             p->opts.cancel, err);
 }
