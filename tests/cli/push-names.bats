@@ -240,7 +240,7 @@ and the endpoint does not list its weights"
 	expect_status 0
 	out_has ", names verified"
 	try wsync-verify names ckpt -e "$url"
-	expect_status 3
+	expect_status 11
 	out_has "21 tensors, no errors"
 	err_has "the names were not compared with the server: they fit the source's own config.json"
 	err_has "--config DIR names the server's config.json"
@@ -309,7 +309,7 @@ if path == '/model_info': answer = (200, open('info').read())"
 	expect_status 5
 	err_has "no rules are known for architecture 'LlamaForSequenceClassification'"
 	try wsync-verify names ckpt -e "$url"
-	expect_status 3
+	expect_status 11
 	another num_attention_heads 8 /layers.1.input_layernorm/d
 	try wsync-push other -e "$url"
 	expect_status 1

@@ -667,14 +667,21 @@ asks() {
 	try wsync-push m -e "$url"
 	expect_status 0
 	out_has ", names verified"
+	asks 1 # this start of it was asked with this plan
+	try wsync-push n -e "$url" --state-dir other
+	expect_status 0
+	out_has ", names verified"
 	asks 2
+	try wsync-push fewer -e "$url"
+	expect_status 1
+	asks 3
 	# What vLLM has computed itself is a parameter of it too; what it loads must be sent.
 	local more real=$url
 	for more in 0:mla_attn.W_UV 0:qkv_proj.weight_scale 1:q_norm.weight; do
 		proxy "$real" pass "if path == '/weight_checker':
 	sums, norm = reply['checksums'], 'input_layernorm.weight'
 	sums.update((k.replace(norm, 'self_attn.${more#*:}'), v) for k, v in list(sums.items()))"
-		try wsync-push m -e "$url"
+		try wsync-push m -e "$url" --state-dir "$more"
 		expect_status "${more%%:*}"
 	done
 	err_has q_norm

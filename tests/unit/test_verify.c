@@ -325,7 +325,7 @@ CALL(nulls_of_replicas_are_no_answer)
 	struct ws_err err;
 	servers[0].info = "{\"tp_size\":1,\"dp_size\":2}";
 	servers[0].shows = NULLS;
-	assert_fails(verify_one(&err), &err, WS_EREFUSED,
+	assert_fails(verify_one(&err), &err, WS_EUNKNOWN,
 	             "it showed none of 6 sampled parameters: the answers are empty");
 	assert_int_equal(results[0].different, 0);
 	assert_int_equal(n_seen, 0);
@@ -351,7 +351,7 @@ CALL(nothing_shown_is_no_success)
 	struct ws_err err;
 	for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
 		servers[0].shows = none[i];
-		assert_fails(verify_one(&err), &err, WS_EREFUSED,
+		assert_fails(verify_one(&err), &err, WS_EUNKNOWN,
 		             "it reports no checksums, and it showed none of 6");
 		assert_non_null(strstr(err.hint, "{twice}"));
 		assert_int_equal(results[0].means, WS_MEANS_NONE);

@@ -16,6 +16,7 @@ struct ws_push;
 
 struct push_checks {
 	struct ws_name_check_run names; /* of all endpoints together (push_names.c) */
+	bool names_known;        /* an earlier push has compared them with what the servers list */
 	struct ws_hashes hashes; /* push_verify.c: of what wsync-endpoint has */
 	struct ws_prover *prover; /* push_verify.c: of what other servers have; NULL: none */
 	/* push_label.c: of each endpoint, from before the push; NULL: none */

@@ -4,9 +4,13 @@
  *
  * An endpoint's list is requested once, and kept until the endpoint may be another server. Its
  * checksums stand for a list at a vLLM of which nothing else is known: the server reads all of its
- * weights to compute them. Others show a few parameters instead. */
+ * weights to compute them, so one start of it is asked once for each plan. Others show a few
+ * parameters instead. */
 #include "push_state.h"
 
+#include "wsync/tool/history.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +36,41 @@ int push_find_targets(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
+/* Has the last push to this start of the server compared the names of the same plan? */
+static bool has_compared(const struct ws_push *p, const struct ws_history *h, size_t i)
+{
+	const struct ws_history_endpoint *part;
+	bool sure = false;
+	const struct ws_history_push *last = ws_history_last_change(
+		h, p->to.endpoints[i].url, &p->to.infos[i], &part, &sure);
+	return last && sure && last->digest && last->digest == p->from.plan->digest &&
+	       part->established & WS_REQUIRE_NAMES;
+}
+
+/* Are all endpoints ones whose list is in their checksums, and is their answer known? */
+static bool are_known(const struct ws_push *p)
+{
+	struct ws_history h = { 0 };
+	size_t i = 0;
+	if (!p->opts.state_dir || ws_history_read(p->opts.state_dir, &h, NULL))
+		return false;
+	while (i < p->to.n_listed && p->to.listed[i].summable && has_compared(p, &h, i))
+		i++;
+	ws_history_free(&h);
+	return i == p->to.n_listed;
+}
+
+static int ask_sums(struct ws_push *p, const struct ws_call *how, struct ws_err *err)
+{
+	bool any = false;
+	for (size_t i = 0; i < p->to.n_listed; i++)
+		any |= p->to.listed[i].summable;
+	p->checks.names_known = any && are_known(p);
+	return p->checks.names_known ? 0 :
+	                               ws_name_check_sums(how, p->to.infos, p->to.listed,
+	                                                  p->to.n_listed, err);
+}
+
 /* A server whose weights are released crashes if they are read, and one that an update has left
  * may lack parameters. */
 static int measure(struct ws_push *p, struct ws_err *err)
@@ -46,7 +85,7 @@ static int measure(struct ws_push *p, struct ws_err *err)
 		p->to.listed[i].summable &= !(e->asleep & WS_MEMORY_WEIGHTS) &&
 		                            e->weights.state != WS_PARTIAL;
 	}
-	if (ws_name_check_sums(&how, p->to.infos, p->to.listed, p->to.n_listed, err))
+	if (ask_sums(p, &how, err))
 		return -1;
 	return ws_name_check_measure(p->http, &p->from.input, p->to.listed, p->to.n_listed, until,
 	                             p->opts.cancel, err);
@@ -126,6 +165,12 @@ static int compare_names(struct ws_push *p, struct ws_err *err)
 			return ws_oom(err);
 	}
 	const int rc = check_names(p, &others, err);
+	struct ws_name_check_run *names = &p->checks.names;
+	if (!rc && p->checks.names_known && names->own_config && !names->found.errors) {
+		names->own_config = false;
+		names->checked = names->by_list = true;
+		snprintf(names->against, sizeof names->against, "what the server listed before");
+	}
 	free(others.index);
 	return rc;
 }
