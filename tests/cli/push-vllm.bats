@@ -157,7 +157,7 @@ posts() {
 	expect_status 0
 	out_has "proven 13 of 15 parameters on 2 ranks"
 	try wsync-verify weights m -e "$url"
-	expect_status 5
+	expect_status 11
 	err_has "down_proj.weight at rank 0: the server keeps it in another form, and reports the"
 	vllm old 0.27
 	try wsync-push m -e "$url" --verify hash
@@ -481,7 +481,7 @@ if path == "/update_weights" and kept[path] == 2:
 		expect_status 0
 	done
 	try wsync-verify weights n -e "$url"
-	expect_status 5
+	expect_status 11
 	err_has "hint: vLLM reports checksums since 0.32; wsync-verify logprobs compares"
 }
 

@@ -99,12 +99,12 @@ def one_element(fix):
     assert "1 of 24 numbers differ" in wrong["found"], wrong
 
 
-@suite.case("checksums of a kind of its own and no numbers: exit 5, and --twice is recommended")
+@suite.case("checksums of a kind of its own and no numbers: exit 11, and --twice is recommended")
 def nothing(fix):
     endpoints = fix.hashes.choose(1)
     assert lib.push(endpoints, [fix.first]).rc == 0
     result = verify(endpoints, fix.first)
-    assert result.rc == 5 and answers(result) == [("unknown", "none")], result
+    assert result.rc == 11 and answers(result) == [("unknown", "none")], result
     assert "its checksums are sha256" in result.stderr and "--twice" in result.stderr, result
 
 
