@@ -255,6 +255,19 @@ static int collect_names(struct ws_checksums *sums, struct ws_weight_list *out, 
 	return 0;
 }
 
+/* Equal replies are one for several servers. So are the lists then, of which one has the JSON. */
+static int collect_or_share_names(struct ws_checksums *sums, size_t i, struct ws_weight_list *outs,
+                                  struct ws_err *err)
+{
+	size_t same = 0;
+	while (same < i && (!sums[i].users || sums[same].users != sums[i].users))
+		same++;
+	if (same == i)
+		return collect_names(&sums[i], &outs[i], err);
+	sums[i].priv = NULL;
+	return ws_weight_list_share(&outs[same], &outs[i]) ? ws_oom(err) : 0;
+}
+
 int ws_endpoint_checker_names(const struct ws_call *to, struct ws_weight_list *outs,
                               struct ws_err *errs, struct ws_err *err)
 {
@@ -264,11 +277,11 @@ int ws_endpoint_checker_names(const struct ws_call *to, struct ws_weight_list *o
 	for (size_t i = 0; i < to->n; i++)
 		outs[i] = (struct ws_weight_list){ 0 };
 	int rc = ws_endpoint_checksums(to, sums, errs, err);
-	for (size_t i = 0; i < to->n; i++) {
-		if (errs[i].code == WS_OK && collect_names(&sums[i], &outs[i], err))
+	for (size_t i = 0; i < to->n; i++)
+		if (errs[i].code == WS_OK && collect_or_share_names(sums, i, outs, err))
 			rc = -1;
+	for (size_t i = 0; i < to->n; i++)
 		ws_checksums_free(&sums[i]);
-	}
 	free(sums);
 	return rc;
 }
