@@ -104,7 +104,7 @@ enum ws_identity_strength {
 	WS_IDENTITY_WEAK, /* a random seed, which --random-seed may make equal for all starts */
 	WS_IDENTITY_SURE  /* when it started, or how long each phase of the start took */
 };
-enum { WS_IDENTITY_PROCESSES = 16 };
+enum { WS_IDENTITY_PROCESSES = 64 };
 struct ws_identity {
 	enum ws_identity_strength strength;
 	unsigned processes; /* that answer requests at this URL for one server; 0: not known */

@@ -265,18 +265,11 @@ static int check_trust(const struct stat *st, const char *path, enum ws_file_own
 	                   ws_shell_word(path).text);
 }
 
-/* May files in a directory of this owner decide for us? Root may use a file whose owner owns the
- * directory, too. */
-static bool is_owner_trusted(const char *dir, uid_t owner, const char *path)
+/* May files in a directory of this owner decide for us? Root may work for the user whose directory
+ * it is, as in a container. */
+static bool is_owner_trusted(uid_t owner)
 {
-	struct statfs fs;
-	struct stat st;
-	if (owner == geteuid() || owner == 0)
-		return true;
-	if (geteuid() != 0)
-		return false;
-	return (stat(path, &st) == 0 && st.st_uid == owner) ||
-	       (owner == NOBODY && !statfs(dir, &fs) && fs.f_type == NFS_SUPER_MAGIC);
+	return owner == geteuid() || owner == 0 || geteuid() == 0;
 }
 
 int ws_file_check_place(const char *path, struct ws_err *err)
@@ -285,7 +278,7 @@ int ws_file_check_place(const char *path, struct ws_err *err)
 	struct stat st;
 	if (!find_directory(path, dir, &st))
 		return 0; /* then the file cannot be opened either */
-	if (!is_owner_trusted(dir, st.st_uid, path)) {
+	if (!is_owner_trusted(st.st_uid)) {
 		distrust(err, dir, "belongs to another user, so its files are not trusted");
 		return ws_err_hint(err, "use a directory of your own");
 	}
@@ -294,8 +287,8 @@ int ws_file_check_place(const char *path, struct ws_err *err)
 	if (!(st.st_mode & S_IWOTH) || st.st_mode & S_ISVTX)
 		return 0;
 	distrust(err, dir, "others can write there, so its files are not trusted");
-	return ws_err_hint(err, "check what it holds, then run: chmod go-w %s",
-	                   ws_shell_word(dir).text);
+	return ws_err_hint(err, "use a directory of your own, or check what this one holds, then "
+	                        "run: chmod o-w %s", ws_shell_word(dir).text);
 }
 
 /* What the descriptor was opened as, without links; "": unknown. */
@@ -307,8 +300,7 @@ static void real_path(int fd, char *path)
 	path[n > 0 && path[0] == '/' ? n : 0] = 0;
 }
 
-/* Likewise of the file that a link led to. */
-static int check_real_place(int fd, const char *path, struct ws_err *err)
+int ws_file_check_places(int fd, const char *path, struct ws_err *err)
 {
 	char real[PATH_MAX];
 	real_path(fd, real);
@@ -342,7 +334,7 @@ int ws_file_open_owned(const char *path, int flags, enum ws_file_owner who, stru
 	else if (st.st_nlink > 1 && !follow)
 		distrust(err, path, "has another name, so it is not trusted");
 	else if (check_trust(&st, path, who, fd, err) == 0 &&
-	         (who == WS_FILE_LOCK || check_real_place(fd, path, err) == 0))
+	         (who == WS_FILE_LOCK || ws_file_check_places(fd, path, err) == 0))
 		return fd;
 	close(fd);
 	return -1;

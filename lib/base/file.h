@@ -59,6 +59,8 @@ int ws_file_read_owned(const char *path, enum ws_file_owner who, struct ws_buf *
 /* Is this file's directory this user's or root's, and either not writable by all or sticky as /tmp?
  * ws_file_open_owned checks that, but for WS_FILE_LOCK. Errors as above. */
 int ws_file_check_place(const char *path, struct ws_err *err);
+/* Likewise of the file that a link led to: fd is it. */
+int ws_file_check_places(int fd, const char *path, struct ws_err *err);
 /* Is it a directory of this user, and no link, where nobody else can write, at such a place? Errors
  * as above. */
 int ws_file_check_directory(const char *path, struct ws_err *err);

@@ -152,9 +152,9 @@ static void check_extra(struct ws_shown *s, const struct ws_weight *w)
 		        "{map} (wsync-map(5))",
 	};
 	ws_report_add(c->report, &finding,
-	              "the server shows it %s%.100s, the rules of %s do not have "
+	              "the server shows it%s%.100s, the rules of %s do not have "
 	              "it, and nothing is sent for it",
-	              w->shapeless ? "" : "as ",
+	              w->shapeless ? "" : " as ",
 	              w->shapeless ? "" : ws_text_shape(w->n_dims, w->dims).s,
 	              ws_layout_family(s->layout));
 }

@@ -15,8 +15,10 @@
 int ws_checksums_whole(const struct ws_checksums *c, const struct ws_endpoint_info *info,
                        struct ws_err *err);
 
-/* Lists the names in the checksums of all ranks, sorted, each once, without shapes. Names of a
- * draft model ("draft.") are left out. For servers without /list_weights. */
+/* Lists, for each server, the names in the checksums of all ranks, sorted, each once, without
+ * shapes. Names of a draft model ("draft.") are left out. For servers without /list_weights.
+ * outs[i] is the caller's to free, and empty where errs[i] is set. -1: *err is the first
+ * failure. */
 int ws_endpoint_checker_names(const struct ws_call *to, struct ws_weight_list *outs,
                               struct ws_err *errs, struct ws_err *err);
 

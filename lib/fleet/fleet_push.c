@@ -236,7 +236,8 @@ static bool was_pushed(const struct ws_fleet *f, const char *url, uint64_t diges
 }
 
 /* The source is opened only if there is a record that it decides about, and again only for a server
- * with another config. One whose config cannot be read here is pushed to by that of others. */
+ * with another config. One whose config cannot be read here gets the last answer: pushes to it use
+ * the config of another server, too. */
 static int has_plan(void *ctx, const struct ws_endpoint_info *info, uint64_t digest)
 {
 	struct ws_fleet *f = ctx;

@@ -53,7 +53,11 @@ struct ws_skip_index {
 	uint64_t most;        /* with more of them, answers are wrong */
 };
 
-enum { COMPARED_MOST = 1 << 30 };
+enum {
+	COMPARED_MOST = 1 << 30,
+	MOST_OF_A_NAME = 1024, /* longer ones are in no list */
+	MOST_EXPERTS = 4       /* this word in an entry; a module's name has it once or twice */
+};
 
 static int compare_pieces(const void *a, const void *b)
 {
@@ -107,11 +111,12 @@ static int before(const struct place *p, size_t i)
 
 static int compare_places(const void *a, const void *b)
 {
-	for (size_t i = 0;; i++) {
+	for (size_t i = 0; i < MOST_OF_A_NAME; i++) {
 		const int x = before(a, i), y = before(b, i);
 		if (x != y || x < 0)
 			return (x > y) - (x < y);
 	}
+	return 0;
 }
 
 static size_t count_experts(const char *entry)
@@ -170,13 +175,22 @@ struct ws_skip_index *ws_skip_index_make(const char *const *skip, size_t n)
 {
 	struct ws_skip_index *x = calloc(1, sizeof *x);
 	size_t n_experts = 0;
-	for (size_t i = 0; i < n; i++)
-		n_experts += count_experts(skip[i]);
+	bool strange = false;
+	for (size_t i = 0; i < n; i++) {
+		const size_t has = count_experts(skip[i]);
+		n_experts += has;
+		strange |= has > MOST_EXPERTS;
+	}
 	if (!x || !make_lists(x, n, n_experts)) {
 		ws_skip_index_free(x);
 		return NULL;
 	}
 	x->most = COMPARED_MOST;
+	if (strange) { /* a list that was made to cost much */
+		x->most = 0;
+		x->spent = 1;
+		return x;
+	}
 	for (size_t i = 0; i < n; i++)
 		add_entry(x, skip[i]);
 	sort(&x->listed);
@@ -207,6 +221,12 @@ void ws_skip_index_limit(struct ws_skip_index *x, uint64_t most)
 bool ws_quant_gave_up(const struct ws_quant *q)
 {
 	return q->index && ws_skip_index_work(q->index) > q->index->most;
+}
+
+void ws_quant_restart(const struct ws_quant *q)
+{
+	if (q && q->index && q->index->most) /* 0: it was never to be compared */
+		atomic_store_explicit(&q->index->spent, 0, memory_order_relaxed);
 }
 
 /* Counts n comparisons. */
@@ -313,7 +333,6 @@ static bool skips_by_segments(const struct ws_quant *q, const char *module)
 
 /* ---- the modules of servers ------------------------------------------------------------------ */
 
-enum { MOST_OF_A_NAME = 1024 };
 
 struct server_module {
 	char name[MOST_OF_A_NAME];     /* "model.layers.0.self_attn.qkv_proj" */

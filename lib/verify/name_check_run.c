@@ -82,6 +82,15 @@ static int refuse_family(const struct ws_input *in, const struct ws_name_check_t
 	return ws_err_where(err, NULL, t->url);
 }
 
+static int refuse_list(const struct ws_config *config, const struct ws_quant *quant,
+                       struct ws_layout **out, struct ws_err *err)
+{
+	ws_layout_free(*out);
+	*out = NULL;
+	return ws_err_set(err, WS_EINPUT, "%s: its %zu modules that are not quantized take too "
+	                  "long to compare", ws_config_path(config), quant->n_skip);
+}
+
 int ws_name_check_layout(const struct ws_input *input, const struct ws_name_check_target *t,
                          struct ws_layout **out, char *why, size_t n, struct ws_err *err)
 {
@@ -102,7 +111,12 @@ int ws_name_check_layout(const struct ws_input *input, const struct ws_name_chec
 	}
 	if (config && family && ws_family_has_params(family)) {
 		struct ws_err e = WS_ERR_INIT;
-		if (ws_layout_make(family, config, &opts, out, &e) == 0)
+		const struct ws_quant *quant = ws_config_quant(config);
+		ws_quant_restart(quant);
+		const int rc = ws_layout_make(family, config, &opts, out, &e);
+		if (quant && ws_quant_gave_up(quant))
+			return refuse_list(config, quant, out, err);
+		if (rc == 0)
 			return 0;
 		/* The user did not name the server's config: an incomplete one is ignored. */
 		if (config == t->config && e.code == WS_EINPUT) {
@@ -144,7 +158,10 @@ static void say_against(struct ws_name_check_run *a, const struct ws_input *inpu
 		append(a, text);
 	}
 	if (listed) {
-		snprintf(text, sizeof text, "%zu names of %.600s", t->listing.n, t->listed);
+		if (*t->listed)
+			snprintf(text, sizeof text, "%zu names of %.600s", t->listing.n, t->listed);
+		else
+			snprintf(text, sizeof text, "what %.600s listed before", t->url);
 		append(a, text);
 	}
 }
@@ -277,7 +294,7 @@ static void judge(const struct ws_name_check_run_opts *o, const struct ws_name_c
                   bool listed, const char *foreign, struct ws_name_check_run *out)
 {
 	const bool ruled = out->layout && !*foreign;
-	out->by_list = listed || (ruled && is_received(out));
+	out->by_list = listed || t->listed_before || (ruled && is_received(out));
 	out->checked = out->by_list || (ruled && is_confirmed(o, t, listed));
 	out->own_config = ruled && !out->checked;
 	say_against(out, o->input, t, out->by_list);
@@ -331,6 +348,7 @@ int ws_name_check_run(const struct ws_name_check_run_opts *o, const struct ws_na
 		ws_namecheck_left_out(&check, &out->found);
 		if (o->tied_later)
 			ws_tied_find(&check, &out->found);
+		judge(o, t, false, foreign, out);
 		return 0;
 	}
 	if (ws_namecheck(&check, &out->found, err)) {

@@ -127,6 +127,10 @@ int ws_name_check_sums(const struct ws_call *how, const struct ws_endpoint_info 
 			take_listing(t, ws_endpoint_checker_route(t->whole_modules ?
 			                                          WS_FAMILY_VLLM :
 			                                          WS_FAMILY_SGLANG), &errs[k]);
+		} else if (errs[k].native != 404) {
+			snprintf(t->unlisted, sizeof t->unlisted,
+			         "its checksums, which tell their names, did not come (%.190s)",
+			         errs[k].msg);
 		}
 		k++;
 	}

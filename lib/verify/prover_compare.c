@@ -180,8 +180,9 @@ static void warn_of_since(const struct comparing *c)
 	else
 		snprintf(text, sizeof text,
 		         "%zu checksum%s cannot be proven and changed, the first that of %.500s, "
-		         "although the server had these weights before: it does not load them as "
-		         "it does at its start", n, n > 1 ? "s" : "", c->since[false][true]);
+		         "and nothing that is proven did: if the server had these weights before, "
+		         "it does not load them as it does at its start",
+		         n, n > 1 ? "s" : "", c->since[false][true]);
 	warn(c, text);
 }
 

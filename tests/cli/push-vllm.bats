@@ -702,3 +702,41 @@ if path == '/weight_checker': answer = (500, '{}')"
 	expect_status 0
 	out_has ", names fit their own config.json"
 }
+
+@test "what a start of 0.33 has listed is known to later pushes of the same plan alone" {
+	models
+	llama fewer /layers.1/d
+	sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 1/' fewer/config.json
+	# no rules are known for it
+	cp -r m strange
+	sed -i 's/LlamaForCausalLM/StrangeForCausalLM/; s/"llama"/"strange"/' strange/config.json
+	remote plain 0.33
+	for _ in 1 2 3; do
+		try wsync-push strange -e "$url" --require names
+		expect_status 0
+		out_has ", names verified"
+	done
+	asks 1
+	# A comparison with a config that was named is none with the list.
+	remote late 0.33
+	local real=$url
+	proxy "$real" 'if path == "/weight_checker" and nth == 1: answer = (500, "{}")'
+	try wsync-push fewer -e "$url" --config fewer
+	expect_status 0
+	try wsync-push fewer -e "$url" --require names
+	expect_status 1
+	err_has "model.layers.1"
+	# A push that was refused in its middle is repeated.
+	remote refuses 0.33 --fault refuse:update_weights:1
+	try wsync-push m -e "$url" --require names
+	expect_status 5
+	try wsync-push m -e "$url" --require names
+	expect_status 0
+	asks 1
+	# Beside a server that is new, or whose config is known, it is not asked again.
+	real=$url
+	vllm readable 0.33
+	try wsync-push m -e "$url" -e "$real" --require names
+	expect_status 0
+	url=$real asks 1
+}

@@ -296,7 +296,7 @@ http://127.0.0.1:$port"
 		try $words
 		expect_status 3
 		err_has "${file%/*}: others can write there, so its files are not trusted"
-		err_has "hint: check what it holds, then run: chmod go-w ${file%/*}"
+		err_has "check what this one holds, then run: chmod o-w ${file%/*}"
 	done
 	chmod 755 "${file%/*}"
 	mkdir open

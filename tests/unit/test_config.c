@@ -312,6 +312,24 @@ TEST(a_hostile_list_costs_little)
 	}
 }
 
+/* An entry whose places all begin alike would take minutes to sort. */
+TEST(an_entry_of_experts_alone_is_not_compared)
+{
+	enum { TIMES = 16000 };
+	static char entry[7 * TIMES + 1];
+	for (size_t i = 0; i < TIMES; i++)
+		memcpy(entry + 7 * i, "experts", 8);
+	const char *entries[] = { "lm_head", entry };
+	const struct ws_quant q = { .method = "fp8", .skip = entries, .n_skip = 2,
+		                    .ignored_layers = true, .rules = WS_SKIP_SGLANG_PATH };
+	struct ws_config *c = parse("{}");
+	assert_int_equal(ws_config_set_quant(c, &q, NULL), 0);
+	assert_true(ws_quant_gave_up(ws_config_quant(c)));
+	ws_quant_restart(ws_config_quant(c));
+	assert_true(ws_quant_gave_up(ws_config_quant(c)));
+	ws_config_free(c);
+}
+
 /* No rule of a release tries each entry for each module. */
 TEST(a_long_list_is_looked_up_by_every_rule)
 {

@@ -228,7 +228,7 @@ SCRATCH_TEST(a_file_is_trusted_only_where_others_cannot_replace_it)
 				assert_fails(-1, &err, WS_EINPUT,
 				             "d: others can write there, so its files are not "
 				             "trusted");
-				assert_non_null(strstr(err.hint, "chmod go-w "));
+				assert_non_null(strstr(err.hint, "chmod o-w "));
 			}
 		}
 	}

@@ -90,6 +90,7 @@ bool ws_quant_agrees(const struct ws_quant *q, const char *module);
 /* True: the list was compared too often, as no list of a model needs, and later answers of its
  * rules are wrong. Check it before their answers are used. */
 bool ws_quant_gave_up(const struct ws_quant *q);
+void ws_quant_restart(const struct ws_quant *q); /* counts from 0 again; NULL is fine */
 
 /* Writing the config.json of transformed weights. */
 /* Appends this config.json with another quantization_config; all other members stay as written,

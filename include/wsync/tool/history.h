@@ -22,6 +22,9 @@
 extern "C" {
 #endif
 
+/* Of .established: the names were compared with what this start of the server lists. */
+enum { WS_HISTORY_LISTED = 1 << 8 };
+
 struct ws_history_endpoint {
 	const char *url;
 	bool ok;

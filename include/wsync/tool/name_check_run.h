@@ -32,6 +32,8 @@ struct ws_name_check_target {
 	bool askable;
 	/* a vLLM whose config and listing are unknown: ws_name_check_sums asks it, once */
 	bool summable;
+	/* the names of this plan fit the list that this start of the server showed before */
+	bool listed_before;
 	/* data-parallel: number of parts in replies to ws_name_check_measure */
 	unsigned replicas;
 	/* from the config that ws_name_check_measure compared; 0: none */

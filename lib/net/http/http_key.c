@@ -62,7 +62,7 @@ int ws_http_read_key(const char *path, char **secret, bool *loose, struct ws_err
 	}
 	struct stat st = { 0 };
 	int rc = -1;
-	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && ws_file_check_place(path, err)) {
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && ws_file_check_places(fd, path, err)) {
 		close(fd);
 		return -1;
 	}

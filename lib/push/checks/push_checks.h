@@ -16,7 +16,6 @@ struct ws_push;
 
 struct push_checks {
 	struct ws_name_check_run names; /* of all endpoints together (push_names.c) */
-	bool names_known;        /* an earlier push has compared them with what the servers list */
 	struct ws_hashes hashes; /* push_verify.c: of what wsync-endpoint has */
 	struct ws_prover *prover; /* push_verify.c: of what other servers have; NULL: none */
 	/* push_label.c: of each endpoint, from before the push; NULL: none */
@@ -31,6 +30,8 @@ struct push_checks {
 
 /* Compares names, shapes and dtypes with every endpoint, unless --verify none. */
 int push_names(struct ws_push *p, struct ws_err *err);
+/* Fit the names of this plan what endpoint i lists, now or at an earlier push? */
+bool push_names_listed(const struct ws_push *p, size_t i);
 /* Requests the list of each endpoint once, into p->to.listed. */
 int push_find_targets(struct ws_push *p, struct ws_err *err);
 /* Forgets p->to.listed: the endpoints may be other servers now. */

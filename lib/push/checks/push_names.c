@@ -4,13 +4,12 @@
  *
  * An endpoint's list is requested once, and kept until the endpoint may be another server. Its
  * checksums stand for a list at a vLLM of which nothing else is known: the server reads all of its
- * weights to compute them, so one start of it is asked once for each plan. Others show a few
+ * weights to compute them, so each start of it is asked once for each plan. Others show a few
  * parameters instead. */
 #include "push_state.h"
 
 #include "wsync/tool/history.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,57 +35,63 @@ int push_find_targets(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* Has the last push to this start of the server compared the names of the same plan? */
+/* Has a push to this start of the server compared the names of this plan with its list? */
 static bool has_compared(const struct ws_push *p, const struct ws_history *h, size_t i)
 {
-	const struct ws_history_endpoint *part;
-	bool sure = false;
-	const struct ws_history_push *last = ws_history_last_change(
-		h, p->to.endpoints[i].url, &p->to.infos[i], &part, &sure);
-	return last && sure && last->digest && last->digest == p->from.plan->digest &&
-	       part->established & WS_REQUIRE_NAMES;
+	const uint64_t instance = p->to.infos[i].instance, digest = p->from.plan->digest;
+	for (size_t k = 0; instance && k < h->n; k++)
+		for (size_t j = 0; h->items[k].digest == digest && j < h->items[k].n_endpoints; j++)
+			if (h->items[k].endpoints[j].instance == instance &&
+			    h->items[k].endpoints[j].established & WS_HISTORY_LISTED)
+				return true;
+	return false;
 }
 
-/* Are all endpoints ones whose list is in their checksums, and is their answer known? */
-static bool are_known(const struct ws_push *p)
+/* Answers what an earlier push has asked. */
+static void remember(struct ws_push *p)
 {
 	struct ws_history h = { 0 };
-	size_t i = 0;
-	if (!p->opts.state_dir || ws_history_read(p->opts.state_dir, &h, NULL))
-		return false;
-	while (i < p->to.n_listed && p->to.listed[i].summable && has_compared(p, &h, i))
-		i++;
+	bool any = false;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		any |= p->to.listed[i].summable;
+	if (!any || !p->opts.state_dir || ws_history_read(p->opts.state_dir, &h, NULL))
+		return;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		struct ws_name_check_target *t = &p->to.listed[i];
+		t->listed_before = t->summable && has_compared(p, &h, i);
+		t->summable &= !t->listed_before;
+	}
 	ws_history_free(&h);
-	return i == p->to.n_listed;
 }
 
-static int ask_sums(struct ws_push *p, const struct ws_call *how, struct ws_err *err)
+bool push_names_listed(const struct ws_push *p, size_t i)
 {
-	bool any = false;
-	for (size_t i = 0; i < p->to.n_listed; i++)
-		any |= p->to.listed[i].summable;
-	p->checks.names_known = any && are_known(p);
-	return p->checks.names_known ? 0 :
-	                               ws_name_check_sums(how, p->to.infos, p->to.listed,
-	                                                  p->to.n_listed, err);
+	const struct ws_name_check_run *names = &p->checks.names;
+	const struct ws_name_check_target *t = &p->to.listed[i];
+	return i < p->to.n_listed && names->checked && !names->found.errors &&
+	       (t->listed_before || (*t->listed && !t->listing.received));
 }
 
 /* A server whose weights are released crashes if they are read, and one that an update has left
  * may lack parameters. */
 static int measure(struct ws_push *p, struct ws_err *err)
 {
-	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
-	const struct ws_call how = { .http = p->http, .until = until, .cancel = p->opts.cancel };
+	const struct ws_call how = {
+		.http = p->http, .cancel = p->opts.cancel,
+		.until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns)),
+	};
 	if (!p->opts.n_endpoints)
 		return 0;
+	remember(p);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct push_endpoint *e = &p->to.endpoints[i];
 		p->to.listed[i].askable &= !(e->asleep & WS_MEMORY_WEIGHTS);
 		p->to.listed[i].summable &= !(e->asleep & WS_MEMORY_WEIGHTS) &&
 		                            e->weights.state != WS_PARTIAL;
 	}
-	if (ask_sums(p, &how, err))
+	if (ws_name_check_sums(&how, p->to.infos, p->to.listed, p->to.n_listed, err))
 		return -1;
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
 	return ws_name_check_measure(p->http, &p->from.input, p->to.listed, p->to.n_listed, until,
 	                             p->opts.cancel, err);
 }
@@ -165,12 +170,6 @@ static int compare_names(struct ws_push *p, struct ws_err *err)
 			return ws_oom(err);
 	}
 	const int rc = check_names(p, &others, err);
-	struct ws_name_check_run *names = &p->checks.names;
-	if (!rc && p->checks.names_known && names->own_config && !names->found.errors) {
-		names->own_config = false;
-		names->checked = names->by_list = true;
-		snprintf(names->against, sizeof names->against, "what the server listed before");
-	}
 	free(others.index);
 	return rc;
 }

@@ -24,7 +24,8 @@ static void describe(const struct ws_push *p, size_t i, struct ws_history_endpoi
 		.instance = p->to.infos[i].instance,
 		.identity = p->to.infos[i].identity,
 		.label = p->to.infos[i].weight_version,
-		.established = push_established(p, i),
+		.established = push_established(p, i) |
+		               (push_names_listed(p, i) ? WS_HISTORY_LISTED : 0),
 	};
 }
 

@@ -175,8 +175,9 @@ static int close_identities(struct ws_push *p, ws_deadline until, struct ws_err 
 		if (call_roll(p, MANY, until, err))
 			return -1;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		p->to.infos[i].identity.closed = true;
-		p->to.infos[i].instance = ws_identity_number(&p->to.infos[i].identity);
+		struct ws_identity *id = &p->to.infos[i].identity;
+		id->closed = id->processes <= WS_IDENTITY_PROCESSES;
+		p->to.infos[i].instance = ws_identity_number(id);
 	}
 	return 0;
 }
