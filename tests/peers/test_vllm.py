@@ -203,7 +203,8 @@ def killed(pairs):
             held = logprobs(server)
             assert held in (pair.fresh[1], pair.fresh[2]), "%s: it computes anything" % at
         assert is_paused(server) or not any(e["state"] == "partial" for e in repaired), told
-        done = lib.push([proxy], [make(pair.family, 1)], "--verify", "hash")
+        done = lib.push([proxy], [make(pair.family, 1)], "--verify", "hash",
+                        "--min-coverage", "1")
         assert done.rc == 0, "%s: %s" % (at, done)
         pair.check(server, 1)
         assert not is_paused(server)
@@ -280,7 +281,7 @@ def unknown(pairs):
         assert ("push again" if pair.tp == 1 else "restart the server") in hint, hint
         lib.forget([server])
         if pair.tp == 1:
-            pair.push(server, 1, "--verify", "hash")
+            pair.push(server, 1, "--verify", "hash", "--min-coverage", "1")
             continue
         done = lib.push([server], [make(pair.family, 1)])
         assert done.rc == 5 and "answer earlier requests" in done.end["error"]["message"], done
