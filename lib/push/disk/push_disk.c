@@ -503,8 +503,19 @@ static bool holds_parts(const struct push_endpoint *e)
 	return e->holds_parts;
 }
 
+/* Does any server not answer? A refusal is an answer. */
+static bool any_silent(const struct ws_push *p)
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (holds_parts(&p->to.endpoints[i]) && p->to.errs[i].code != WS_OK &&
+		    p->to.errs[i].code != WS_EREFUSED)
+			return true;
+	return false;
+}
+
 /* Layers of a vLLM that an earlier update left with some parts are only right after the second
- * load (push_in_step.c). */
+ * load (push_in_step.c). The first one may be refused, because parameters of such layers have lost
+ * what loads them ("no attribute 'weight_loader'", 0.32); after that refusal they have it again. */
 static int load_first(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
@@ -521,6 +532,10 @@ static int load_first(struct ws_push *p, struct ws_err *err)
 		push_disk_of(p)->asked = true;
 		rc = push_request_ask(p, &r, holds_parts, until, p->opts.cancel, err);
 		push_request_note(p, &r);
+		if (rc && err->code == WS_EREFUSED && !any_silent(p)) {
+			*err = (struct ws_err)WS_ERR_INIT;
+			rc = 0;
+		}
 	}
 	for (size_t i = 0; rc && i < p->opts.n_endpoints; i++)
 		if (strcmp(err->endpoint, p->to.endpoints[i].url) == 0)
