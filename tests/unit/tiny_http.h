@@ -193,8 +193,8 @@ static void *tiny_accept(void *arg)
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
 		t->fds[i] = fd;
 		*c = (struct tiny_conn){ .tiny = t, .fd = fd, .slot = &t->fds[i] };
+		t->n_conns++; /* before it answers, so that a test counts right */
 		pthread_create(&t->workers[i], NULL, tiny_work, c);
-		t->n_conns++;
 	}
 	return NULL;
 }
