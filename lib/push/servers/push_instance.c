@@ -52,6 +52,7 @@ static int read_answer(struct ws_push *p, size_t i, struct ws_endpoint_call *cal
 	if (ws_endpoint_reply(call, &root, NULL, 0, err))
 		return ws_err_where(err, NULL, p->to.endpoints[i].url);
 	ws_identity_read(root, call->http.date, &now);
+	ws_endpoint_call_free(call); /* the next answer is parsed in its memory */
 	const enum ws_identity_match found = ws_identity_compare(known, &now);
 	enum ws_identity_end *end = &p->to.endpoints[i].end;
 	if (found == WS_IDENTITY_OTHER)
