@@ -516,11 +516,13 @@ UNSEEN = {"weights_checker", "update_weight_version", "continue_generation",
 
 
 def is_unseen(point):
-    """What is asked for several times is asked for the last time twice: while one endpoint is held
-    there, the other has answered. The first of all comes before the push begins."""
+    """What is asked for several times is asked for the last time twice, or in the roll call four
+    times at once: while one endpoint is held there, the other has answered. The first of all comes
+    before the push begins."""
     calls = point.protocol.steps[point.step]
+    last = 4 if point.role == "roll-call" else 2
     return point.role in UNSEEN or (point.role in (*CONNECT, "roll-call", "ready", "is_paused")
-                                    and point.call > max(1, calls[-1] - 2))
+                                    and point.call > max(1, calls[-1] - last))
 
 
 def news_of(point):
