@@ -282,8 +282,8 @@ int ws_file_check_place(const char *path, struct ws_err *err)
 		distrust(err, dir, "belongs to another user, so its files are not trusted");
 		return ws_err_hint(err, "use a directory of your own");
 	}
-	/* Groups are often of one user only (umask 002), and in /tmp nobody can replace the files
-	 * of others. */
+	/* A group often has one user only, so its write permission is no danger (umask 002). In a
+	 * sticky directory like /tmp nobody can replace the files of others. */
 	if (!(st.st_mode & S_IWOTH) || st.st_mode & S_ISVTX)
 		return 0;
 	distrust(err, dir, "others can write there, so its files are not trusted");

@@ -47,7 +47,8 @@ int ws_file_read(const char *path, struct ws_buf *out, struct ws_err *err);
 enum ws_file_owner {
 	WS_FILE_OWN,          /* reached by no symbolic link, and with one name */
 	/* Also root's, and through a link that is this user's or root's. Root also reads a file
-	 * whose owner owns its directory, and one of user "nobody": NFS shows root's files so. */
+	 * whose owner owns its directory. On NFS it reads files of user "nobody", because NFS shows
+	 * root's files as that user's. */
 	WS_FILE_OWN_OR_ROOTS,
 	WS_FILE_LOCK,         /* as OWN; where root's files are shown as nobody's, root's */
 };
@@ -56,13 +57,14 @@ enum ws_file_owner {
 int ws_file_open_owned(const char *path, int flags, enum ws_file_owner who, struct ws_err *err);
 int ws_file_read_owned(const char *path, enum ws_file_owner who, struct ws_buf *out,
                        struct ws_err *err);
-/* Is this file's directory this user's or root's, and either not writable by all or sticky as /tmp?
- * ws_file_open_owned checks that, but for WS_FILE_LOCK. Errors as above. */
+/* Is the directory of this file safe? It must be this user's or root's (root may use any user's).
+ * If all users can write there, it must be sticky, as /tmp is. ws_file_open_owned checks that, but
+ * not for WS_FILE_LOCK. Errors as above. */
 int ws_file_check_place(const char *path, struct ws_err *err);
-/* Likewise of the file that a link led to: fd is it. */
+/* The same for the path, and for the place of the open file fd, to which a link may have led. */
 int ws_file_check_places(int fd, const char *path, struct ws_err *err);
-/* Is it a directory of this user, and no link, where nobody else can write, at such a place? Errors
- * as above. */
+/* Is it a directory of this user, no link, where nobody else can write? The directory that holds it
+ * is checked as by ws_file_check_place. Errors as above. */
 int ws_file_check_directory(const char *path, struct ws_err *err);
 int ws_file_own_directory(const char *path, struct ws_err *err); /* creates it, and checks it */
 

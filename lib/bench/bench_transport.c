@@ -10,8 +10,8 @@
  *   .../bare              nccl: id of the reference's communicator; the id of the measured one is
  *                         under the key that torch uses for a group named wsync-bench
  *
- * "..." is "/wsync-bench/wsync-bench", by which the store knows the receivers: whoever sets other
- * keys is no receiver, and is disconnected.
+ * "..." is "/wsync-bench/wsync-bench". The store recognizes receivers by this prefix, and
+ * disconnects a client that sets other keys.
  *
  * A round is COUNT broadcasts of one size, or, if TOTAL is not 0, enough for TOTAL bytes. Over nccl
  * the rounds of the reference count as rounds too, in the order of bench_is_turned. A round that is

@@ -52,7 +52,8 @@ static bool is_clock(uint64_t id)
 	return id > UINT64_C(1000000000) * WS_NS_PER_S && id < INT64_MAX;
 }
 
-/* A clock as it is, so that it can be compared with a date; of other text a hash that is none. */
+/* A clock stays a number that can be compared with a date. Other text becomes a hash that is_clock
+ * does not take for one. */
 static uint64_t id_of(const char *text)
 {
 	uint64_t n = 0;

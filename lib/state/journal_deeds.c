@@ -106,7 +106,8 @@ void ws_deeds_forget(struct ws_journal_list *list, const char *url)
 
 /* ---- one deed at one record ------------------------------------------------------------------ */
 
-/* Does this record tell of it? A push that asks says in its own record what is left to do. */
+/* Does this record already describe the deed? A push describes in its own record what is left to
+ * do. */
 static bool tells(const struct ws_journal_endpoint *e, const struct ws_deed *d, bool by_hand,
                   bool by_push)
 {

@@ -726,6 +726,14 @@ if path == '/weight_checker': answer = (500, '{}')"
 	try wsync-push fewer -e "$url" --require names
 	expect_status 1
 	err_has "model.layers.1"
+	# What a choice leaves out is on purpose; a source that lacks it is not, though both send the
+	# same.
+	remote chosen 0.33
+	try wsync-push m -e "$url" --exclude '*.layers.1.*'
+	expect_status 0
+	try wsync-push fewer -e "$url"
+	expect_status 1
+	err_has "model.layers.1"
 	# A push that was refused in its middle is repeated.
 	remote refuses 0.33 --fault refuse:update_weights:1
 	try wsync-push m -e "$url" --require names

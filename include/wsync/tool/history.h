@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-/* Of .established: the names were compared with what this start of the server lists. */
+/* Of .established: the names of the whole source fit what this start of the server lists. */
 enum { WS_HISTORY_LISTED = 1 << 8 };
 
 struct ws_history_endpoint {

@@ -30,7 +30,8 @@ struct push_checks {
 
 /* Compares names, shapes and dtypes with every endpoint, unless --verify none. */
 int push_names(struct ws_push *p, struct ws_err *err);
-/* Fit the names of this plan what endpoint i lists, now or at an earlier push? */
+/* Do the names of this plan, of a source without a choice, fit what endpoint i lists, now or at an
+ * earlier push? */
 bool push_names_listed(const struct ws_push *p, size_t i);
 /* Requests the list of each endpoint once, into p->to.listed. */
 int push_find_targets(struct ws_push *p, struct ws_err *err);

@@ -64,11 +64,14 @@ static void remember(struct ws_push *p)
 	ws_history_free(&h);
 }
 
+/* A part that options chose fits if the rest is left out on purpose. The same plan of a source that
+ * lacks the rest does not. */
 bool push_names_listed(const struct ws_push *p, size_t i)
 {
 	const struct ws_name_check_run *names = &p->checks.names;
 	const struct ws_name_check_target *t = &p->to.listed[i];
-	return i < p->to.n_listed && names->checked && !names->found.errors &&
+	return p->from.all_names && p->opts.senders < 2 && !p->turn.has_turn &&
+	       i < p->to.n_listed && names->checked && !names->found.errors &&
 	       (t->listed_before || (*t->listed && !t->listing.received));
 }
 

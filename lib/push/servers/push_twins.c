@@ -34,7 +34,8 @@ static bool is_certain(const struct ws_push *p, size_t i)
 	return p->to.infos[i].instance && p->to.infos[i].identity.unique;
 }
 
-/* Two names with one start that only one server can have. *k: n_endpoints if there are none. */
+/* Finds two endpoints that report the same start, where a start belongs to one server only. *k:
+ * n_endpoints if there are none. */
 static void find_equal(const struct ws_push *p, size_t *i, size_t *k)
 {
 	const size_t n = p->opts.n_endpoints;

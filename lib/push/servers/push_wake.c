@@ -81,7 +81,7 @@ static int check_whole(const struct ws_push *p, const struct push_endpoint *e, s
 }
 
 /* Does the list of the caller fit the record? It may settle what is unsure. Caches that wsync-ctl
- * released may stay released in a push that resumes nobody. */
+ * released may stay released if this push resumes no server. */
 static bool agrees(const struct push_endpoint *e, unsigned said, unsigned list)
 {
 	if (said & WS_MEMORY_RECORDED || (!list && !push_is_asleep(e)))
