@@ -194,7 +194,8 @@ answers() {
 }
 
 @test "what cannot be proven must change when the weights do, and only then" {
-	local hidden='sums(lambda c: {k: v[%s:] + v[:%s] if "w13" in k else v for k, v in c.items()})'
+	local hidden='sums(lambda c: {
+		k: v[%s:] + v[:%s] if "w13" in k else v for k, v in c.items()})'
 	local low=(--verify hash --min-coverage 50)
 	answers a 1 "${hidden//%s/1}" --model-path else
 	try wsync-push "$ck" -e "$server" "${low[@]}"
@@ -212,7 +213,8 @@ answers() {
 	try wsync-push "$ck" -e "$server"
 	try wsync-push "$ck" -e "$server" "${low[@]}"
 	expect_status 0
-	err_has "changed, the first that of model.layers.1.mlp.experts.w13_weight, and nothing that is proven did"
+	err_has "changed, the first that of model.layers.1.mlp.experts.w13_weight, and nothing that \
+is proven did"
 }
 
 @test "a replica that differs is found, and a device that is not known proves nothing" {

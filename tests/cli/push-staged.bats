@@ -295,14 +295,15 @@ if isinstance(reply.get("vllm_config"), dict):
 	expect_status 0
 	try wsync-ctl complete --json
 	expect_status 0
-	expect_json '[(e["word"], e["instance"]["end"]) for e in [lines[-1]["endpoints"][0]["evidence"]]]' \
-		"[('committed', 'same')]"
+	expect_json '[(e["evidence"]["word"], e["evidence"]["instance"]["end"])
+		for e in lines[-1]["endpoints"]]' "[('committed', 'same')]"
 	try "${stage[@]}"
 	expect_status 0
 	fetch "$url/again"
 	try wsync-ctl complete -e "$url"
 	expect_status 5
-	err_has "it is another start of the server, or another server, than the update was staged for"
+	err_has "it is another start of the server, or another server, than the update was staged \
+for"
 }
 
 @test "disk: where no server tells its start, what was staged is loaded and not proven" {

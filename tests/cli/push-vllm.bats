@@ -726,8 +726,8 @@ if path == '/weight_checker': answer = (500, '{}')"
 	try wsync-push fewer -e "$url" --require names
 	expect_status 1
 	err_has "model.layers.1"
-	# What a choice leaves out is on purpose; a source that lacks it is not, though both send the
-	# same.
+	# A choice leaves layers out on purpose. A source that lacks them does not, and the plan is
+	# the same.
 	remote chosen 0.33
 	try wsync-push m -e "$url" --exclude '*.layers.1.*'
 	expect_status 0
