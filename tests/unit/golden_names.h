@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* golden_names.h - reads the lists of tests/data/names.
+/* golden_names.h - reads the lists of tests/data/names and tests/data/census.
  *
  * A line is NAME [DTYPE] SHAPE; {a..b} in a name stands for every number from a to b,
  * so that 140,000 names are forty lines. '#' begins a comment. Shapes are 128x2048;
- * one number is one dimension. */
+ * one number is one dimension, '-' is none. */
 #ifndef WS_TESTS_GOLDEN_NAMES_H
 #define WS_TESTS_GOLDEN_NAMES_H
 
@@ -61,7 +61,8 @@ static inline bool golden_line(char *line, golden_fn *fn, void *ctx)
 		snprintf(entry.dtype, sizeof entry.dtype, "%s", dtype);
 	else
 		shape = dtype;
-	for (char *at = shape; at && entry.n_dims < WS_MAX_DIMS; at = strchr(at, 'x')) {
+	char *at = *shape == '-' ? NULL : shape;
+	for (; at && entry.n_dims < WS_MAX_DIMS; at = strchr(at, 'x')) {
 		at += *at == 'x';
 		entry.dims[entry.n_dims++] = strtoll(at, NULL, 10);
 	}
@@ -69,11 +70,10 @@ static inline bool golden_line(char *line, golden_fn *fn, void *ctx)
 }
 
 /* Calls line() for every line of a file that is neither empty nor a comment. */
-static inline bool golden_each(const char *file, bool (*line)(char *line, void *ctx), void *ctx)
+static inline bool golden_lines(const char *path, bool (*line)(char *line, void *ctx), void *ctx)
 {
-	char path[256], *text = NULL;
+	char *text = NULL;
 	size_t size = 0;
-	snprintf(path, sizeof path, GOLDEN_DIR "%s", file);
 	FILE *f = fopen(path, "re");
 	bool good = f != NULL;
 	while (good && getline(&text, &size, f) >= 0)
@@ -83,6 +83,13 @@ static inline bool golden_each(const char *file, bool (*line)(char *line, void *
 	if (f)
 		fclose(f);
 	return good;
+}
+
+static inline bool golden_each(const char *file, bool (*line)(char *line, void *ctx), void *ctx)
+{
+	char path[256];
+	snprintf(path, sizeof path, GOLDEN_DIR "%s", file);
+	return golden_lines(path, line, ctx);
 }
 
 static inline void golden_shape(unsigned n, const int64_t *dims, char text[128])
