@@ -10,7 +10,7 @@
 #include "wsync/tool/input.h"
 
 struct naming {
-	const char *config, *map;      /* NULL: not given */
+	const char *config, *map, *like; /* NULL: not given */
 	unsigned sharded_tp, sharded_ep; /* 0: not sharded; not given */
 };
 
@@ -20,6 +20,9 @@ struct naming {
 		"config.json or its directory (beside SOURCE)", .basic = true)
 #define OPT_NAMING_SOURCE(n)                                                                       \
 	OPT_STRING(0, "map", "FILE", &(n)->map, "additional naming rules, see wsync-map(5)"),      \
+		OPT_STRING(0, "like", "DIR", &(n)->like,                                           \
+	                   "checkpoint (or its index, file or saved list) that the server can be " \
+	                   "started from: names and shapes are compared with its headers"),        \
 		OPT_CALL(0, "sharded", "tp=N[,ep=M]", naming_sharded, n,                           \
 	                 "SOURCE of N trainer ranks: one path per rank, or one for all")
 

@@ -99,7 +99,7 @@ struct ws_push_opts pushing_opts(const struct pushing *p, const struct opt_commo
 	return (struct ws_push_opts){
 		.endpoints = to->urls, .n_endpoints = to->n,
 		.api_key = to->api_key, .ca_file = to->ca_file,
-		.map = naming->map, .config = naming->config,
+		.map = naming->map, .config = naming->config, .like = naming->like,
 		.sharded_tp = naming->sharded_tp, .sharded_ep = naming->sharded_ep,
 		.include = transform->include, .n_include = transform->n_include,
 		.exclude = transform->exclude, .n_exclude = transform->n_exclude,

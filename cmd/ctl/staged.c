@@ -237,6 +237,7 @@ static struct ws_push_opts push_opts(const struct completion *c,
 	o.lock_wait_ns = cfg->lock_wait_ns;
 	o.map = cfg->naming.map;
 	o.config = cfg->naming.config;
+	o.like = cfg->naming.like;
 	o.sharded_tp = cfg->naming.sharded_tp;
 	o.sharded_ep = cfg->naming.sharded_ep;
 	o.transform = transform;

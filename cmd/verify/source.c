@@ -30,8 +30,8 @@ int verify_replicas(const struct verify_job *job, const struct ws_input *in, str
 }
 
 int verify_open_source(const struct verify_job *job, const struct opt_args *args,
-                       const char *fallback, const struct ws_quant *quant, struct ws_input *in,
-                       struct ws_err *err)
+                       const char *fallback, const struct ws_input_found *found,
+                       const struct ws_quant *quant, struct ws_input *in, struct ws_err *err)
 {
 	const struct verify_config *cfg = job->cfg;
 	struct ws_input_opts opts = naming_input(&cfg->naming, args);
@@ -39,6 +39,8 @@ int verify_open_source(const struct verify_job *job, const struct opt_args *args
 	transform.quant = quant;
 	opts.transform = &transform;
 	opts.fallback = opts.fallback ? opts.fallback : fallback;
+	if (found)
+		opts.found = *found;
 	if (naming_open(job->ui, &opts, in, err))
 		return -1;
 	warn_unused(job, in->catalog);

@@ -51,10 +51,11 @@ int verify_routing(void *ctx, const struct opt_args *args, struct ws_err *err);
 int verify_logprobs(void *ctx, const struct opt_args *args, struct ws_err *err);
 int verify_caches(void *ctx, const struct opt_args *args, struct ws_err *err);
 /* Opens the source as a push would send it, and warns of each --exclude that matches nothing.
- * fallback: a config for a source without one; NULL. quant: as in ws_transform_opts; NULL. */
+ * fallback: a config for a source without one; NULL. found: a reference of the servers; NULL.
+ * quant: as in ws_transform_opts; NULL. */
 int verify_open_source(const struct verify_job *job, const struct opt_args *args,
-                       const char *fallback, const struct ws_quant *quant, struct ws_input *in,
-                       struct ws_err *err);
+                       const char *fallback, const struct ws_input_found *found,
+                       const struct ws_quant *quant, struct ws_input *in, struct ws_err *err);
 /* --timeout, or 60 s. */
 int64_t verify_timeout(const struct verify_config *cfg);
 /* Compares the copies of a tensor that several ranks saved; with --scan all bytes. */

@@ -217,7 +217,7 @@ static int look(struct shown *s, const struct opt_args *args, struct ws_verify_r
 	};
 	int rc = ws_verify_quant(&opts, &transform, &quant, err);
 	if (!rc)
-		rc = verify_open_source(s->job, args, NULL, transform.quant, &in, err) ||
+		rc = verify_open_source(s->job, args, NULL, NULL, transform.quant, &in, err) ||
 		                     verify_replicas(s->job, &in, err) ?
 		             -1 :
 		             ws_verify_weights(&opts, results, err);

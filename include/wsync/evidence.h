@@ -29,9 +29,11 @@ enum ws_names_by {
 	WS_NAMES_BY_NOTHING,
 	WS_NAMES_BY_LIST,       /* the tensors that the server lists */
 	WS_NAMES_BY_RULES,      /* those that rules derive from the server's configuration */
-	WS_NAMES_BY_OWN_CONFIG  /* the same, of the configuration beside the source */
+	WS_NAMES_BY_OWN_CONFIG, /* the same, of the configuration beside the source */
+	WS_NAMES_BY_REFERENCE   /* those of a checkpoint that the server can be started from */
 };
-const char *ws_names_by_name(enum ws_names_by by); /* "nothing", "list", "rules", "own-config" */
+/* "nothing", "list", "rules", "own-config", "reference" */
+const char *ws_names_by_name(enum ws_names_by by);
 
 struct ws_evidence {
 	struct ws_identity identity;

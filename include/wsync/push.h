@@ -168,6 +168,9 @@ struct ws_push_opts {
 	unsigned disk_keep;
 	/* rules in front of the built-in ones (namemap.h); NULL: none */
 	const char *map;
+	/* a checkpoint that the servers can be started from (reference.h); NULL: the one that is
+	 * found for the first of them */
+	const char *like;
 	const char *config;         /* config.json or its directory; NULL: the source's own */
 	unsigned sharded_tp, sharded_ep; /* sizes of the ranks that saved the source; 0: whole */
 	const struct ws_transform_opts *transform; /* of the tensors; NULL: none */

@@ -143,6 +143,11 @@ int ws_check_tied_pair(struct ws_check *c, const struct ws_item *head, const str
 struct ws_text ws_textf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* "[4096, 2048]", "a scalar". */
 struct ws_text ws_text_shape(unsigned n_dims, const int64_t *dims);
+/* The words for what the tensors are compared with. */
+const char *ws_text_gives(const struct ws_check *c);   /* "config.json gives" */
+const char *ws_text_lacks(const struct ws_check *c);   /* "config.json does not give" */
+const char *ws_text_by(const struct ws_check *c);      /* "by config.json" */
+const char *ws_text_compare(const struct ws_check *c); /* "compare the config.json of ..." */
 /* The name with its numbers replaced: "model.layers.*.mlp.up_proj.weight". */
 struct ws_text ws_text_kind(const char *name);
 /* The last segment that names a module: "q_proj" in "model.layers.0.self_attn.q_proj.weight". */

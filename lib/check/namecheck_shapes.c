@@ -217,6 +217,18 @@ static bool is_scale(const struct misfit *m)
 	return true;
 }
 
+/* A rank that has no share of a tensor may save it without elements. */
+static bool is_empty(const struct misfit *m)
+{
+	if (ws_dims_product(m->item->n_dims, m->item->dims) != 0 ||
+	    ws_dims_product(m->part->n_dims, m->part->dims) == 0)
+		return false;
+	report_shape(m, "tensors are empty: saved by one rank of ZeRO-3 or FSDP, which does not have "
+	             "them", "gather the weights before saving (a full state dict)",
+	             "empty: saved by one rank of ZeRO-3 or FSDP, which does not have it");
+	return true;
+}
+
 static void check_shape(struct misfit *m)
 {
 	const struct ws_item *i = m->item;
@@ -224,18 +236,20 @@ static void check_shape(struct misfit *m)
 	const int axis = lone_axis(m);
 	m->both = ws_textf("%.200s sent, %.200s wanted", ws_text_shape(i->n_dims, i->dims).s,
 	                   ws_text_shape(p->n_dims, p->dims).s);
-	if (is_scale(m) || is_vocabulary(m, axis) || is_whole_param(m, axis) || is_share(m, axis) ||
+	if (is_empty(m) || is_scale(m) || is_vocabulary(m, axis) || is_whole_param(m, axis) || is_share(m, axis) ||
 	    is_heads(m, axis) || is_transposed(m))
 		return;
 	const bool same =
 		ws_dims_product(i->n_dims, i->dims) == ws_dims_product(p->n_dims, p->dims);
-	const struct ws_text shared = ws_textf("tensors like %s have another shape than "
-	                                       "config.json gives", ws_text_kind(i->name).s);
-	report_shape(m, shared.s, "compare the config.json of the server with the checkpoint's",
-	          same ? "as many elements, in another arrangement"
-	               : axis == 0 ? "other rows than config.json gives"
-	               : axis > 0 ? "other columns than config.json gives"
-	                          : "config.json gives another shape");
+	const char *gives = ws_text_gives(m->c);
+	const struct ws_text shared = ws_textf("tensors like %s have another shape than %s",
+	                                       ws_text_kind(i->name).s, gives);
+	const struct ws_text why =
+		same      ? ws_textf("as many elements, in another arrangement") :
+		axis == 0 ? ws_textf("other rows than %s", gives) :
+		axis > 0  ? ws_textf("other columns than %s", gives) :
+		            ws_textf("%s another shape", gives);
+	report_shape(m, shared.s, ws_text_compare(m->c), why.s);
 }
 
 /* ---- types ---- */
@@ -293,10 +307,35 @@ static void check_exact(const struct misfit *m)
 	}
 }
 
+/* Servers convert to the type of their weights, which is usually that of the checkpoint. */
+static void check_like(const struct misfit *m)
+{
+	const enum ws_dtype sent = m->item->dtype, want = m->part->dtype;
+	const char *a = type_name(sent), *b = type_name(want);
+	const bool overflows = want == WS_DTYPE_F16 && sent == WS_DTYPE_BF16;
+	const bool rounds = ws_dtype_bits(sent) > ws_dtype_bits(want);
+	const struct ws_text why = ws_textf(
+		"%s sent, and the reference has %s%s", a, b,
+		overflows ? ": large numbers become infinite" :
+		rounds    ? ": the server rounds them" :
+		            ": bits are lost that it had");
+	const struct ws_text shared = ws_textf(
+		"tensors are sent in %s, and the reference has %s%s", a, b,
+		overflows ? ": large numbers become infinite" :
+		rounds    ? ": the server rounds them" :
+		            ": bits are lost that it had");
+	report_dtype(m, overflows ? WS_ERROR : rounds ? WS_NOTE : WS_WARN, shared.s,
+	             rounds ? NULL : "save them in the type that the model was published in",
+	             why.s);
+}
+
 static void check_dtype(const struct misfit *m)
 {
 	const enum ws_dtype sent = m->item->dtype;
-	if (m->part->exact && sent != m->part->dtype) {
+	if (ws_layout_is_like(m->c->layout) && ws_dtype_is_floating(sent) &&
+	    ws_dtype_is_floating(m->part->dtype))
+		check_like(m);
+	else if (m->part->exact && sent != m->part->dtype) {
 		check_exact(m);
 	} else if (!m->part->exact && !ws_dtype_is_floating(sent)) {
 		const char *a = type_name(sent);

@@ -27,6 +27,30 @@ struct ws_text ws_textf(const char *fmt, ...)
 	return t;
 }
 
+const char *ws_text_gives(const struct ws_check *c)
+{
+	return c->layout && ws_layout_is_like(c->layout) ? "the reference has" :
+	                                                   "config.json gives";
+}
+
+const char *ws_text_lacks(const struct ws_check *c)
+{
+	return c->layout && ws_layout_is_like(c->layout) ? "the reference does not have" :
+	                                                   "config.json does not give";
+}
+
+const char *ws_text_by(const struct ws_check *c)
+{
+	return c->layout && ws_layout_is_like(c->layout) ? "in the reference" : "by config.json";
+}
+
+const char *ws_text_compare(const struct ws_check *c)
+{
+	return c->layout && ws_layout_is_like(c->layout) ?
+	               "is this the model that the server was started from?" :
+	               "compare the config.json of the server with the checkpoint's";
+}
+
 struct ws_text ws_text_shape(unsigned n_dims, const int64_t *dims)
 {
 	struct ws_text t = { "a scalar" };

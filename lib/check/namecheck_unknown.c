@@ -279,17 +279,17 @@ static bool is_numbered_otherwise(struct ws_search *s, const char *near)
 	finding.near = near;
 	finding.shared = shared.s;
 	if (last >= 0 && at > last) {
-		shared = ws_textf("names are of %.*s that config.json does not give: there are "
-		         "0 to %" PRId64, n, word, last);
-		finding.remedy = "compare the config.json of the server with the checkpoint's";
+		shared = ws_textf("names are of %.*s that %s: there are 0 to %" PRId64, n, word,
+		                  ws_text_lacks(s->c), last);
+		finding.remedy = ws_text_compare(s->c);
 		ws_report_add(s->c->report, &finding,
-		              "config.json gives %.*s 0 to %" PRId64 ", and this is of %" PRId64,
-		              n, word, last, at);
+		              "%s %.*s 0 to %" PRId64 ", and this is of %" PRId64,
+		              ws_text_gives(s->c), n, word, last, at);
 	} else {
-		shared = ws_textf("names are of %.*s that by config.json have no %s", n, word,
-		         ws_text_kind(near).s);
-		ws_report_add(s->c->report, &finding, "by config.json %.*s %" PRId64 " has no such "
-		              "tensor, though others have", n, word, at);
+		shared = ws_textf("names are of %.*s that %s have no %s", n, word,
+		                  ws_text_by(s->c), ws_text_kind(near).s);
+		ws_report_add(s->c->report, &finding, "%s %.*s %" PRId64 " has no such "
+		              "tensor, though others have", ws_text_by(s->c), n, word, at);
 	}
 	return true;
 }

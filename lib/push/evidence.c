@@ -27,7 +27,8 @@ const char *ws_identity_strength_name(enum ws_identity_strength strength)
 
 const char *ws_names_by_name(enum ws_names_by by)
 {
-	static const char *const names[] = { "nothing", "list", "rules", "own-config" };
+	static const char *const names[] = { "nothing", "list", "rules", "own-config",
+		                             "reference" };
 	return NAME(names, by);
 }
 

@@ -8,7 +8,9 @@
 
 static enum ws_names_by names_by(const struct ws_name_check_run *r)
 {
-	return r->checked    ? (r->by_list ? WS_NAMES_BY_LIST : WS_NAMES_BY_RULES) :
+	return r->checked    ? (r->by_list      ? WS_NAMES_BY_LIST :
+	                        r->by_reference ? WS_NAMES_BY_REFERENCE :
+	                                          WS_NAMES_BY_RULES) :
 	       r->own_config ? WS_NAMES_BY_OWN_CONFIG :
 	                       WS_NAMES_BY_NOTHING;
 }

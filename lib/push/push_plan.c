@@ -87,18 +87,21 @@ static const char *find_model_dir(const struct ws_push *p)
 static int open_source(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	struct ws_transform_opts transform = { 0 };
-	const struct ws_input_opts input = {
+	struct ws_input_opts input = {
 		.paths = s->paths,
 		.n_paths = s->n_paths,
 		.map = p->opts.map,
 		.config = p->opts.config,
 		.fallback = find_model_dir(p),
+		.like = p->opts.like,
 		.sharded_tp = p->opts.sharded_tp,
 		.sharded_ep = p->opts.sharded_ep,
 		.memory = &ws_memory_cuda,
 		.cancel = p->opts.cancel,
 		.transform = p->opts.transform ? &transform : NULL,
 	};
+	if (p->to.known && p->opts.verify != WS_VERIFY_NONE)
+		input.found = ws_name_check_references(p->to.infos, p->opts.n_endpoints);
 	if (p->opts.transform)
 		transform = *p->opts.transform;
 	transform.trace = p->opts.trace;

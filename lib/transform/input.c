@@ -2,7 +2,7 @@
 /* input.c - opens an input as a whole: sources, config, rules, layouts, catalog, transform. */
 #include "wsync/tool/input.h"
 
-#include "synthetic.h"
+#include "relate.h"
 #include "transform_core.h"
 #include "wsync/tool/shards.h"
 
@@ -46,37 +46,6 @@ static int open_sources(struct ws_input *in, const struct ws_input_opts *o, char
 }
 
 /* ---- config ---- */
-
-/* source: synthetic:MODEL or synthetic:MODEL:SEED. */
-static int open_synthetic_config(const char *source, struct ws_config **out, struct ws_err *err)
-{
-	char name[128];
-	struct ws_buf text;
-	const char *model = strchr(source, ':') + 1;
-	snprintf(name, sizeof name, "%.*s", (int)strcspn(model, ":"), model);
-	const struct ws_model *m = ws_model_find(name, err);
-	if (!m)
-		return -1;
-	ws_buf_init(&text, 0);
-	int rc = ws_model_config(m, &text, err);
-	if (!rc)
-		rc = ws_config_parse(text.data, text.len, source, out, err);
-	ws_buf_free(&text);
-	return rc;
-}
-
-int ws_source_config(const struct ws_source *s, struct ws_config **out, struct ws_err *err)
-{
-	static const char scheme[] = "synthetic:";
-	const char *dir = ws_source_config_dir(s);
-	const char *name = ws_source_file_name(s, 0);
-	*out = NULL;
-	if (dir)
-		return ws_config_open(dir, out, err);
-	if (name && !strncmp(name, scheme, sizeof scheme - 1))
-		return open_synthetic_config(name, out, err);
-	return 0;
-}
 
 static int find_config(struct ws_input *in, const struct ws_input_opts *o, const char *dir,
                        struct ws_err *err)
@@ -148,11 +117,127 @@ static int make_layouts(struct ws_input *in, const struct ws_input_opts *o, stru
 	                  : refuse_shards(in, err);
 }
 
+/* ---- reference ---- */
+
+/* A server reports the text model's architecture, or the whole model's. */
+static bool is_other(const struct ws_config *c, const char *architecture)
+{
+	return c && *architecture && *ws_config_architecture(c) &&
+	       strcmp(architecture, ws_config_architecture(c)) != 0 &&
+	       strcmp(architecture, ws_config_text_architecture(c)) != 0;
+}
+
+static bool is_source(const struct ws_input *in)
+{
+	for (size_t i = 0; i < in->n_sources; i++)
+		if (ws_reference_is(&in->like, in->sources[i]))
+			return true;
+	return false;
+}
+
+static void leave_found(struct ws_input *in, const char *path, const char *why)
+{
+	snprintf(in->like_unused, sizeof in->like_unused, "%.200s is not used as reference: %.280s",
+	         path, why);
+	ws_reference_close(&in->like);
+}
+
+/* A path of another machine may be here by chance, and be another model. */
+static void open_found(struct ws_input *in, const struct ws_input_found *found)
+{
+	struct ws_err why = WS_ERR_INIT;
+	char text[320];
+	if (ws_reference_open(found->path, ws_namemap_generic(in->map), &in->like, &why)) {
+		leave_found(in, found->path, why.msg);
+	} else if (is_other(in->like.config, found->architecture)) {
+		snprintf(text, sizeof text, "it is of %.90s, and the server runs %.90s",
+		         ws_config_architecture(in->like.config), found->architecture);
+		leave_found(in, found->path, text);
+	} else if (is_source(in)) {
+		leave_found(in, found->path, "it is the source itself");
+	} else if (found->started &&
+	           ws_reference_changed(&in->like) > (uint64_t)found->started) {
+		leave_found(in, found->path, "its files have changed since the server's start");
+	} else {
+		snprintf(in->like_of, sizeof in->like_of, "%s", found->of);
+		snprintf(in->like.name, sizeof in->like.name, "%s", found->name);
+	}
+}
+
+/* The user says by a config with weights beside it what the server was started from. */
+static void open_beside(struct ws_input *in, const char *config)
+{
+	struct ws_err why = WS_ERR_INIT;
+	if (!ws_reference_at(config))
+		return;
+	if (ws_reference_open(config, ws_namemap_generic(in->map), &in->like, &why))
+		leave_found(in, config, why.msg);
+	in->like_named = in->like.n > 0;
+}
+
+static int find_reference(struct ws_input *in, const struct ws_input_opts *o, struct ws_err *err)
+{
+	if (o->like) {
+		in->like_named = true;
+		return ws_reference_open(o->like, ws_namemap_generic(in->map), &in->like, err);
+	}
+	if (*o->found.path)
+		open_found(in, &o->found);
+	if (!in->like.n && o->config)
+		open_beside(in, o->config);
+	return 0;
+}
+
+/* Do the rules hold for the reference itself? A config.json that contradicts its checkpoint, or a
+ * family that has changed, makes them wrong for this model. */
+static bool holds_rules(const struct ws_reference *like, const struct ws_family *family)
+{
+	const struct ws_layout_opts opts = { .tp = 1, .ep = 1 };
+	struct ws_layout *l = NULL;
+	size_t found = 0, needed = 0;
+	bool holds = true;
+	if (!like->config || ws_layout_make(family, like->config, &opts, &l, NULL))
+		return true;
+	for (size_t i = 0; holds && i < like->n; i++) {
+		const struct ws_tensor *t = &like->tensors[i];
+		const struct ws_part *p = ws_layout_find_part(l, t->name);
+		holds = p ? p->n_dims == t->n_dims &&
+		                    !memcmp(p->dims, t->dims, t->n_dims * sizeof *t->dims) :
+		            ws_layout_skips(l, t->name) != NULL;
+		found += p && !p->optional;
+	}
+	for (size_t i = 0; i < ws_layout_part_count(l); i++)
+		needed += !ws_layout_part(l, i)->optional;
+	ws_layout_free(l);
+	return holds && found == needed;
+}
+
+/* Rules of the text model alone, of a model that is more, say nothing of its names. */
+static bool is_ruled(const struct ws_input *in)
+{
+	return in->layout && !in->unruled && ws_namemap_covers(in->map, ws_config_architecture(in->config),
+	                                       ws_config_model_type(in->config));
+}
+
+static int relate_names(struct ws_input *in, struct ws_err *err)
+{
+	if (!in->like.n)
+		return 0;
+	in->unruled = in->layout && !holds_rules(&in->like, in->family);
+	if (in->n_sources != 1 || in->sharded)
+		return 0;
+	return ws_relate_source(in->sources[0], in->family, is_ruled(in) ? in->layout : NULL,
+	                        &in->like, &in->related, err);
+}
+
 /* ---- items ---- */
 
 static int make_items(struct ws_input *in, struct ws_err *err)
 {
-	const struct ws_catalog_opts opts = { .family = in->family, .layout = in->layout,
+	const bool like = in->like.n && !in->sharded && !is_ruled(in);
+	const struct ws_catalog_opts opts = { .family = in->family,
+		                              .layout = like ? in->like.layout : in->layout,
+		                              .names = in->related.names,
 		                              .sharded = in->sharded };
 	if (ws_catalog_make((const struct ws_source *const *)in->sources, in->n_sources, &opts,
 	                    &in->stored, err))
@@ -237,6 +322,7 @@ int ws_input_open(const struct ws_input_opts *opts, struct ws_input *out, struct
 		rc = find_config(out, opts, config_dir, err);
 	free(config_dir);
 	if (rc || find_family(out, opts, err) || make_layouts(out, opts, err) ||
+	    find_reference(out, opts, err) || relate_names(out, err) ||
 	    make_catalog(out, opts, err)) {
 		ws_input_close(out);
 		return -1;
@@ -250,6 +336,8 @@ void ws_input_close(struct ws_input *in)
 		return;
 	ws_transform_free(in->transform);
 	ws_catalog_free(in->stored);
+	ws_related_free(&in->related);
+	ws_reference_close(&in->like);
 	ws_layout_free(in->sharded);
 	ws_layout_free(in->layout);
 	ws_namemap_close(in->map);

@@ -300,27 +300,197 @@ static void judge(const struct ws_name_check_run_opts *o, const struct ws_name_c
 	say_against(out, o->input, t, out->by_list);
 }
 
+/* ---- by a reference ---- */
+
+static const struct ws_reference *reference_of(const struct ws_input *in,
+                                               const struct ws_name_check_target *t)
+{
+	const bool its = in->like_named || (*t->start && strcmp(in->like_of, t->start) == 0);
+	return in->like.n && its ? &in->like : NULL;
+}
+
+static int refuse_other(const struct ws_reference *like, const struct ws_name_check_target *t,
+                        struct ws_err *err)
+{
+	ws_err_set(err, WS_EINPUT, "%s is of %.90s, and the server runs %.90s", like->name,
+	           ws_config_architecture(like->config), t->architecture);
+	ws_err_hint(err, "{like} names a checkpoint that the server can be started from");
+	return ws_err_where(err, NULL, t->url);
+}
+
+static bool is_other(const struct ws_reference *like, const struct ws_name_check_target *t)
+{
+	const char *own = like->config ? ws_config_architecture(like->config) : "";
+	return *own && *t->architecture && strcmp(own, t->architecture) != 0 &&
+	       strcmp(ws_config_text_architecture(like->config), t->architecture) != 0;
+}
+
+static size_t count_shapes(const struct ws_findings *f)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < f->n; i++)
+		n += f->items[i].severity == WS_ERROR && f->items[i].verdict == WS_NAME_SHAPE;
+	return n;
+}
+
+/* What a server lists may have names that no rule relates with those of its checkpoint, but the
+ * sizes of those that are related are its own. */
+static int compare_list(const struct ws_namecheck_opts *check, struct ws_name_check_run *out,
+                        struct ws_err *err)
+{
+	struct ws_namecheck_opts o = *check;
+	struct ws_findings f;
+	o.layout = NULL;
+	o.plan = NULL;
+	o.scan = false;
+	if (ws_namecheck(&o, &f, err)) {
+		ws_findings_free(&f);
+		return -1;
+	}
+	if (count_shapes(&f)) {
+		ws_findings_free(&out->found);
+		out->found = f;
+	} else {
+		ws_findings_free(&f);
+	}
+	return 0;
+}
+
+static void say_reference(struct ws_name_check_run *out, const struct ws_input *in)
+{
+	char text[800];
+	const size_t rules = in->related.n_rules;
+	snprintf(text, sizeof text, "%zu tensors of %s, by %zu rule%s", in->like.n, in->like.name,
+	         rules, rules == 1 ? "" : "s");
+	append(out, text);
+}
+
+/* With rules and a reference both must hold; what the rules find comes first. */
+static int compare_like(const struct ws_name_check_run_opts *o,
+                        const struct ws_name_check_target *t, const struct ws_reference *like,
+                        const struct ws_namecheck_opts *check, struct ws_name_check_run *out,
+                        struct ws_err *err)
+{
+	struct ws_namecheck_opts by = *check;
+	struct ws_findings f;
+	if (is_other(like, t))
+		return o->input->like_named ? refuse_other(like, t, err) : 0;
+	by.layout = like->layout;
+	by.listing = NULL;
+	by.config = like->config ? like->config : check->config;
+	if (out->layout) {
+		by.plan = NULL;
+		by.facts = NULL;
+		by.n_facts = 0;
+		by.scan = false;
+	}
+	if (ws_namecheck(&by, &f, err)) {
+		ws_findings_free(&f);
+		return -1;
+	}
+	if (!out->layout || f.errors || !out->found.n) {
+		ws_findings_free(&out->found);
+		out->found = f;
+	} else {
+		ws_findings_free(&f);
+	}
+	out->by_reference = true;
+	out->layered = true;
+	out->checked = true;
+	out->own_config = false;
+	*out->why = '\0';
+	say_reference(out, o->input);
+	return !out->layout && check->listing && !check->listing->received && !f.errors ?
+	               compare_list(check, out, err) :
+	               0;
+}
+
+/* ---- the run ---- */
+
+/* What is known without a reference. 1: nothing was compared. */
+static int compare_known(const struct ws_name_check_run_opts *o,
+                         const struct ws_name_check_target *t,
+                         const struct ws_namecheck_opts *check, const char *foreign,
+                         const char *unknown, struct ws_name_check_run *out, struct ws_err *err)
+{
+	const char *unlisted = "";
+	const bool listed = is_listed(t, &unlisted);
+	if (!out->layout && !check->listing) {
+		if (*t->differs && config_of(o->input, t) == o->input->config)
+			return refuse_sizes(t, err);
+		snprintf(out->why, sizeof out->why, "%s%s%.200s", unknown,
+		         *unlisted ? ", and " : "", unlisted);
+		ws_namecheck_left_out(check, &out->found);
+		if (o->tied_later)
+			ws_tied_find(check, &out->found);
+		judge(o, t, false, foreign, out);
+		return 0;
+	}
+	if (ws_namecheck(check, &out->found, err))
+		return -1;
+	out->layered = out->layout && check->family;
+	if (!out->layout && !listed && o->tied_later)
+		ws_tied_find(check, &out->found);
+	judge(o, t, listed, foreign, out);
+	if (!out->checked)
+		snprintf(out->why, sizeof out->why, "%s%s%.200s",
+		         *foreign     ? foreign :
+		         !out->layout ? unknown :
+		         t->unused    ? t->unused :
+		                        "the server's config.json cannot be read here",
+		         *unlisted ? ", and " : "", unlisted);
+	return 0;
+}
+
+static int compare(const struct ws_name_check_run_opts *o, const struct ws_name_check_target *t,
+                   struct ws_namecheck_opts *check, const char *unknown,
+                   struct ws_name_check_run *out, struct ws_err *err)
+{
+	const struct ws_reference *like = reference_of(o->input, t);
+	char foreign[384] = "";
+	find_other_model(o, t, foreign, sizeof foreign);
+	if (like && (*foreign || !out->layout || o->input->unruled)) {
+		ws_layout_free(out->layout);
+		out->layout = NULL;
+		return compare_like(o, t, like, check, out, err);
+	}
+	if (*foreign && is_composed(o, t))
+		return skip_composed(check, foreign, out);
+	if (compare_known(o, t, check, foreign, unknown, out, err))
+		return -1;
+	return like && !out->found.errors ? compare_like(o, t, like, check, out, err) : 0;
+}
+
+/* A reference that was found and is not used is told. */
+static void add_unused(const struct ws_input *in, struct ws_name_check_run *out)
+{
+	const size_t used = strlen(out->why);
+	if (*in->like_unused && !out->checked)
+		snprintf(out->why + used, sizeof out->why - used, "%s%.300s", used ? "; " : "",
+		         in->like_unused);
+}
+
 int ws_name_check_run(const struct ws_name_check_run_opts *o, const struct ws_name_check_target *t,
                       struct ws_name_check_run *out, struct ws_err *err)
 {
 	const struct ws_family *family = family_of(o->input, t);
-	char unknown[384] = "", foreign[384] = "";
+	char unknown[384] = "";
 	const char *unlisted = "";
 	*out = (struct ws_name_check_run){ 0 };
 	if (ws_name_check_layout(o->input, t, &out->layout, unknown, sizeof unknown, err))
 		return -1;
-	const bool listed = is_listed(t, &unlisted);
-	const bool received = *t->listed && t->listing.received && t->listing.n;
+	const bool shown = is_listed(t, &unlisted) ||
+	                   (*t->listed && t->listing.received && t->listing.n);
 	snprintf(out->family, sizeof out->family, "%s",
 	         ws_family_name(family ? family : ws_namemap_generic(o->input->map)));
 	char model[768];
 	struct ws_server_fact facts[2];
-	const struct ws_namecheck_opts check = {
+	struct ws_namecheck_opts check = {
 		.facts = facts,
 		.n_facts = find_facts(o, t, family, model, sizeof model, facts),
 		.items = o->input->catalog,
 		.layout = out->layout,
-		.listing = listed || received ? &t->listing : NULL,
+		.listing = shown ? &t->listing : NULL,
 		.family = family ? family : o->input->family,
 		.config = config_of(o->input, t),
 		.plan = o->plan,
@@ -337,35 +507,11 @@ int ws_name_check_run(const struct ws_name_check_run_opts *o, const struct ws_na
 		.tied_later = o->tied_later,
 		.cancel = o->cancel,
 	};
-	find_other_model(o, t, foreign, sizeof foreign);
-	if (*foreign && is_composed(o, t))
-		return skip_composed(&check, foreign, out);
-	if (!out->layout && !listed && !received) {
-		if (*t->differs && config_of(o->input, t) == o->input->config)
-			return refuse_sizes(t, err);
-		snprintf(out->why, sizeof out->why, "%s%s%.200s", unknown,
-		         *unlisted ? ", and " : "", unlisted);
-		ws_namecheck_left_out(&check, &out->found);
-		if (o->tied_later)
-			ws_tied_find(&check, &out->found);
-		judge(o, t, false, foreign, out);
-		return 0;
-	}
-	if (ws_namecheck(&check, &out->found, err)) {
+	if (compare(o, t, &check, unknown, out, err)) {
 		ws_name_check_run_free(out);
 		return -1;
 	}
-	out->layered = out->layout && family;
-	if (!out->layout && !listed && o->tied_later)
-		ws_tied_find(&check, &out->found);
-	judge(o, t, listed, foreign, out);
-	if (!out->checked)
-		snprintf(out->why, sizeof out->why, "%s%s%.200s",
-		         *foreign     ? foreign :
-		         !out->layout ? unknown :
-		         t->unused    ? t->unused :
-		                        "the server's config.json cannot be read here",
-		         *unlisted ? ", and " : "", unlisted);
+	add_unused(o->input, out);
 	return 0;
 }
 

@@ -22,6 +22,35 @@ const char *ws_name_check_model_dir(const struct ws_endpoint_info *info)
 	               NULL;
 }
 
+/* vLLM's id is the time of its start. */
+static int64_t started(const struct ws_endpoint_info *info)
+{
+	const struct ws_identity *i = &info->identity;
+	return ws_lineage_family(info->lineage) == WS_FAMILY_VLLM && i->unique && i->n ?
+	               (int64_t)i->seen[0].id : 0;
+}
+
+void ws_name_check_reference(const struct ws_endpoint_info *info, struct ws_input_found *out)
+{
+	*out = (struct ws_input_found){ .started = started(info) };
+	memcpy(out->of, info->start_path, sizeof out->of);
+	memcpy(out->architecture, info->architecture, sizeof out->architecture);
+	if (info->path_unused || info->keeps_anything)
+		return;
+	if (info->start_path[0] == '/' && ws_reference_at(info->start_path)) {
+		snprintf(out->path, sizeof out->path, "%s", info->start_path);
+		snprintf(out->name, sizeof out->name, "%.600s", info->start_path);
+	}
+}
+
+struct ws_input_found ws_name_check_references(const struct ws_endpoint_info *infos, size_t n)
+{
+	struct ws_input_found found = { .started = 0 };
+	for (size_t i = 0; i < n && !*found.path; i++)
+		ws_name_check_reference(&infos[i], &found);
+	return found;
+}
+
 static unsigned rules_of(const struct ws_endpoint_info *info)
 {
 	return ws_quant_rules(ws_lineage_family(info->lineage) == WS_FAMILY_VLLM, info->version);
@@ -68,6 +97,7 @@ static void describe(struct ws_name_check_target *t, const struct ws_endpoint_in
 		                            .ep = info->ep_size,
 		                            .replicas = info->dp_size };
 	memcpy(t->url, info->url, sizeof t->url);
+	memcpy(t->start, info->start_path, sizeof t->start);
 	memcpy(t->model_type, info->model_type, sizeof t->model_type);
 	memcpy(t->architecture, info->architecture, sizeof t->architecture);
 	const uint64_t shares = (info->dp_attention && info->dp_size ? info->dp_size : 1) *
@@ -219,7 +249,7 @@ bool ws_name_check_same(const struct ws_name_check_target *a, const struct ws_na
 	       a->keeps_biases == b->keeps_biases && a->attention_tp == b->attention_tp &&
 	       !*a->listed == !*b->listed && same_config(a->config, b->config) &&
 	       !strcmp(a->model_type, b->model_type) && !strcmp(a->architecture, b->architecture) &&
-	       !strcmp(a->differs, b->differs) && ws_weight_list_same(&a->listing, &b->listing);
+	       !strcmp(a->differs, b->differs) && !strcmp(a->start, b->start) && ws_weight_list_same(&a->listing, &b->listing);
 }
 
 /* SGLang's "auto" is the config's, but a config of float32 makes it float16, or bfloat16 for Gemma

@@ -61,6 +61,8 @@ struct ws_catalog_opts {
 	const struct ws_family *family;  /* NULL: names are taken as they are */
 	/* at tp 1, ep 1; to split fused tensors; NULL: none is split */
 	const struct ws_layout *layout;
+	/* by tensor of the one source: its name, instead of the family's; NULL */
+	const char *const *names;
 	/* One source for each tensor-parallel rank, in their order, joined by this layout, which
 	 * was made with their tp and ep; NULL: n_sources is 1. */
 	const struct ws_layout *sharded;

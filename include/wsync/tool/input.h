@@ -6,6 +6,8 @@
 #define WSYNC_INPUT_H
 
 #include "wsync/tool/catalog.h"
+#include "wsync/tool/reference.h"
+#include "wsync/tool/related.h"
 #include "wsync/transform.h"
 
 #include <stdbool.h>
@@ -22,6 +24,16 @@ struct ws_input_opts {
 	                     * that of the synthetic model */
 	/* the server's config, if none of these exists; NULL: none */
 	const char *fallback;
+	/* A reference that the user named; NULL: none. It must be usable. */
+	const char *like;
+	/* One that was found for a server, if none was named; "" and 0: none */
+	struct ws_input_found {
+		char path[1100];
+		char of[1024];      /* the server's start_path: it holds for these servers */
+		char name[640];     /* for people */
+		int64_t started;    /* ns since 1970; 0: not known */
+		char architecture[96]; /* that the server runs; "": not told */
+	} found;
 	unsigned sharded_tp, sharded_ep; /* sizes of the ranks that saved it; 0: whole */
 	const struct ws_memory_ops *memory; /* as in ws_source_opts, also cancel */
 	const struct ws_cancel *cancel;
@@ -44,6 +56,12 @@ struct ws_input {
 	struct ws_layout *layout;       /* at tp 1, to split fused tensors; NULL: see `why` */
 	struct ws_layout *sharded;      /* of the ranks that saved it; NULL: it is whole */
 	struct ws_catalog *stored;      /* the tensors as the source has them */
+	struct ws_reference like;       /* n 0: none */
+	bool like_named;                /* by the options, for all servers */
+	char like_of[1024];             /* else: for servers with this start_path */
+	char like_unused[512];          /* why one that was found is not used; "" */
+	bool unruled;                   /* the family's rules do not hold for the reference */
+	struct ws_related related;      /* the names of the one source at the reference */
 	bool packed_scales;             /* the transform packs the scales of FP8 */
 	struct ws_transform *transform; /* NULL: there is nothing to do */
 	const struct ws_catalog *catalog; /* the tensors as sent: the transform's, else `stored` */
@@ -63,9 +81,6 @@ bool ws_input_known(const struct ws_input *in);
 void ws_transform_report(const struct ws_transform *t, struct ws_transform_report *out);
 /* Checks that every adapter changes a tensor that is sent; else WS_EINPUT names the adapter. */
 int ws_transform_sends(const struct ws_transform *t, struct ws_err *err);
-
-/* The config beside a source, or that of a synthetic model; *out NULL: it has none. */
-int ws_source_config(const struct ws_source *s, struct ws_config **out, struct ws_err *err);
 
 #ifdef __cplusplus
 }

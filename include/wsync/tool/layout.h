@@ -17,6 +17,7 @@
 #include "wsync/tool/config.h"
 #include "wsync/dtype.h"
 #include "wsync/tool/namemap.h"
+#include "wsync/tool/source.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -104,6 +105,20 @@ struct ws_layout;
 int ws_layout_make(const struct ws_family *f, const struct ws_config *c,
                    const struct ws_layout_opts *opts, struct ws_layout **out, struct ws_err *err);
 void ws_layout_free(struct ws_layout *l); /* NULL is fine */
+
+/* A model by the tensors of a checkpoint of it, where its family's rules are not known. */
+struct ws_layout_like {
+	const char *name;             /* of the checkpoint, for messages */
+	const struct ws_tensor *tensors;
+	size_t n;
+	const struct ws_config *config;  /* beside it; NULL */
+	const struct ws_family *generic; /* whose skip rules apply; its map outlives the layout */
+};
+/* At tp 1. Its params are what trainers keep in one tensor, and not what a server has: it tells
+ * nothing of shares or of a server's own names (ws_layout_is_like). WS_EINPUT: sizes that no model
+ * has. */
+int ws_layout_like(const struct ws_layout_like *like, struct ws_layout **out, struct ws_err *err);
+bool ws_layout_is_like(const struct ws_layout *l);
 
 const struct ws_layout_opts *ws_layout_options(const struct ws_layout *l);
 const char *ws_layout_family(const struct ws_layout *l);

@@ -25,6 +25,7 @@ struct ws_name_check_target {
 	char listed[WS_URL_MAX + 64];          /* origin of the listing; "": none */
 	const char *unused;                    /* as info.path_unused */
 	char unlisted[256];                    /* why there is no listing */
+	char start[1024];                      /* start_path; "": not known */
 	char model_type[64], architecture[96]; /* from the server's config.json; "": unknown */
 	bool keeps_anything;                   /* wsync-endpoint without a model: takes any name */
 	bool whole_modules, keeps_biases;      /* see ws_namecheck_opts */
@@ -48,6 +49,11 @@ const char *ws_name_check_model_dir(const struct ws_endpoint_info *info);
 /* The config there, with the rules of the server's release. NULL: none can be read here. A
  * malformed config counts as missing, not as an error: the operator did not name it. */
 struct ws_config *ws_name_check_config(const struct ws_endpoint_info *info);
+/* Finds the checkpoint that a server was started from, where this machine has it: at the path of its
+ * start, or by its name in the cache of the Hugging Face Hub. */
+void ws_name_check_reference(const struct ws_endpoint_info *info, struct ws_input_found *out);
+/* The first that is found for one of n servers. */
+struct ws_input_found ws_name_check_references(const struct ws_endpoint_info *infos, size_t n);
 /* Is that the same config, with the same rules, for both? */
 bool ws_name_check_alike(const struct ws_endpoint_info *a, const struct ws_endpoint_info *b);
 /* The config of the first of n servers that keeps FP8. Its block size and its list of modules
@@ -99,6 +105,7 @@ struct ws_name_check_run {
 	/* not checked, but compared with the source's own config.json */
 	bool own_config;
 	bool by_list; /* checked: with names that the server lists, not only by rules */
+	bool by_reference; /* checked: with a checkpoint that the server can be started from */
 	bool layered; /* the family is known, and the names were compared with its layers */
 	char why[640];      /* why not checked: "no config.json, and ..." */
 	char against[1536]; /* "qwen3 at tp 2 by ckpt/config.json" */

@@ -67,6 +67,8 @@ const char *ws_source_file_name(const struct ws_source *s, size_t i);
 /* Identifies file i as it was when it was opened: a hash of its inode, size, mtime and ctime.
  * false: memory, or a synthetic model. */
 bool ws_source_file_id(const struct ws_source *s, size_t i, uint64_t *id);
+/* The newest ctime of its files, in ns since 1970; 0: memory, or a synthetic model. */
+uint64_t ws_source_changed(const struct ws_source *s);
 /* Directory holding config.json for this source, or the file that a manifest names, or NULL. */
 const char *ws_source_config_dir(const struct ws_source *s);
 /* Sentences for the user about directories that other programs read differently; NULL past the

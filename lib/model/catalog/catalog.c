@@ -173,7 +173,7 @@ int ws_catalog_make(const struct ws_source *const *sources, size_t n_sources,
 	int rc;
 	if (opts->sharded)
 		rc = ws_catalog_merge_shards(c, opts, err);
-	else if (opts->family || opts->layout)
+	else if (opts->family || opts->layout || opts->names)
 		rc = ws_catalog_split_fused(c, opts, err);
 	else
 		rc = add_whole_source(c, err);

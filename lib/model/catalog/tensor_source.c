@@ -331,6 +331,18 @@ bool ws_source_file_id(const struct ws_source *s, size_t i, uint64_t *id)
 	return true;
 }
 
+uint64_t ws_source_changed(const struct ws_source *s)
+{
+	uint64_t newest = 0;
+	for (size_t i = 0; i < s->n_parts; i++) {
+		const struct timespec *t = &s->parts[i].id.changed;
+		const uint64_t at = (uint64_t)t->tv_sec * 1000000000 + (uint64_t)t->tv_nsec;
+		if (s->parts[i].fd >= 0 && at > newest)
+			newest = at;
+	}
+	return newest;
+}
+
 const char *ws_source_config_dir(const struct ws_source *s)
 {
 	return s->config_dir;

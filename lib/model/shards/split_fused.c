@@ -9,6 +9,7 @@
 
 #include "rules.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,11 +29,23 @@ struct fused_split {
 	const struct ws_source *source;
 	const struct ws_family *family;
 	const struct ws_layout *layout;
+	const char *const *names; /* by tensor; NULL: as the family renames it */
 	struct ws_list waiting;
 	struct ws_pieces pieces; /* scratch */
 	bool changed;            /* some item is not a tensor of the source under its own name */
 	struct ws_err *err;
 };
+
+static const char *rename_of(struct fused_split *u, const struct ws_tensor *t)
+{
+	char name[MAX_NAME + 1];
+	if (u->names)
+		return u->names[t - ws_source_tensor(u->source, 0)];
+	if (!u->family || !ws_family_rename(u->family, t->name, name, sizeof name) ||
+	    strcmp(name, t->name) == 0)
+		return t->name;
+	return ws_arena_text(&u->c->arena, name, strlen(name));
+}
 
 /* ---- splitting ------------------------------------------------------------------------------- */
 
@@ -76,6 +89,46 @@ static bool has_shape(const struct ws_tensor *t, const struct ws_part *p)
 	return t->n_dims == p->n_dims && memcmp(t->dims, p->dims, p->n_dims * sizeof *p->dims) == 0;
 }
 
+static bool is_swapped(const struct ws_layout_match *a)
+{
+	for (unsigned d = 1; d < a->param->n_dims; d++)
+		if (a->order[d] < a->order[d - 1])
+			return true;
+	return false;
+}
+
+/* Experts in one tensor are all [expert, outputs, inputs], or all [expert, inputs, outputs]. Where
+ * the two sizes are equal, another tensor of the same experts may tell: 1, 0; -1: none does. */
+static int ask_siblings(struct fused_split *u, const struct ws_tensor *t)
+{
+	static const char *const leaves[] = { "gate_up_proj", "down_proj", "up_proj", "gate_proj" };
+	const char *end = strstr(t->name, "experts.");
+	char name[MAX_NAME + 1];
+	for (size_t i = 0; end && i < sizeof leaves / sizeof *leaves; i++) {
+		const struct ws_match_at at = { .layout = u->layout, .tp = 1 };
+		struct ws_layout_match a[2];
+		bool known;
+		snprintf(name, sizeof name, "%.*s%s", (int)(end + 8 - t->name), t->name, leaves[i]);
+		const struct ws_tensor *other = ws_source_find(u->source, name);
+		const char *as = other && other != t ? rename_of(u, other) : NULL;
+		if (as && ws_match_layouts(u->source, other, as, &at, a, 2, &known) == 1)
+			return is_swapped(&a[0]);
+	}
+	return -1;
+}
+
+/* Leaves the match that the siblings of the tensor have, if they tell. */
+static size_t choose_match(struct fused_split *u, const struct ws_tensor *t,
+                           struct ws_layout_match *a, size_t n)
+{
+	const int swapped = ask_siblings(u, t);
+	size_t kept = 0;
+	for (size_t i = 0; swapped >= 0 && i < n; i++)
+		if (is_swapped(&a[i]) == swapped)
+			a[kept++] = a[i];
+	return kept ? kept : n;
+}
+
 /* Returns 1 if the tensor was split. *why: why a known name cannot be split, or NULL. */
 static int split_by_name(struct fused_split *u, const struct ws_tensor *t, const char *name,
                   const char **why)
@@ -87,9 +140,11 @@ static int split_by_name(struct fused_split *u, const struct ws_tensor *t, const
 	at.layout = u->layout;
 	const struct ws_part *part = ws_layout_find_part(u->layout, name);
 	*why = NULL;
-	if (part && has_shape(t, part))
+	if (part && has_shape(t, part) && (t->n_dims != 3 || ask_siblings(u, t) != 1))
 		return 0;
-	const size_t n = ws_match_layouts(u->source, t, name, &at, a, MEANINGS, &known);
+	size_t n = ws_match_layouts(u->source, t, name, &at, a, MEANINGS, &known);
+	if (n > 1)
+		n = choose_match(u, t, a, n);
 	if (n > 1)
 		return ws_match_ambiguous(u->layout, "", a, u->err);
 	if (n == 1)
@@ -214,15 +269,6 @@ static int flush_waiting(struct fused_split *u)
 
 /* ---- the source ------------------------------------------------------------------------------ */
 
-static const char *rename_of(struct fused_split *u, const struct ws_tensor *t)
-{
-	char name[MAX_NAME + 1];
-	if (!u->family || !ws_family_rename(u->family, t->name, name, sizeof name) ||
-	    strcmp(name, t->name) == 0)
-		return t->name;
-	return ws_arena_text(&u->c->arena, name, strlen(name));
-}
-
 static int add_tensor(struct fused_split *u, const struct ws_tensor *t)
 {
 	const char *name = rename_of(u, t), *made = NULL;
@@ -246,7 +292,7 @@ int ws_catalog_split_fused(struct ws_catalog *c, const struct ws_catalog_opts *o
                            struct ws_err *err)
 {
 	struct fused_split u = { .c = c, .source = c->sources[0], .family = opts->family,
-		              .layout = opts->layout, .err = err };
+		              .layout = opts->layout, .names = opts->names, .err = err };
 	int rc = 0;
 	for (size_t i = 0; i < ws_source_count(u.source) && rc == 0; i++)
 		rc = add_tensor(&u, ws_source_tensor(u.source, i));

@@ -253,6 +253,11 @@ const char *ws_layout_family(const struct ws_layout *l)
 	return l->family;
 }
 
+bool ws_layout_is_like(const struct ws_layout *l)
+{
+	return l->like;
+}
+
 enum ws_dtype ws_layout_dtype(const struct ws_layout *l)
 {
 	return l->dtype;

@@ -44,7 +44,7 @@ struct ws_skipped {
 struct ws_layout {
 	struct ws_layout_opts opts;
 	const char *family;
-	bool tied;
+	bool tied, like;          /* like: made by ws_layout_like */
 	enum ws_dtype dtype;
 	struct ws_part *parts;
 	size_t n_parts, cap_parts;

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reference.c - opens a reference: the headers of a checkpoint, or saved lines of them.
+ *
+ *   {"type":"checkpoint","source":"DIR","config":{...}}       config.json, if there is one
+ *   {"type":"tensor","name":..,"dtype":..,"shape":[..],..}    as wsync-list-weights --json
+ */
+#include "wsync/tool/reference.h"
+
+#include "listing_read.h"
+#include "name_index.h"
+#include "synthetic.h"
+#include "wsync/tool/buf.h"
+#include "wsync/tool/json_read.h"
+#include "wsync/tool/str.h"
+
+#include "file.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_PREFIXES = 64, MOST_LAYERS = 4096, MOST_BYTES = 256 << 20 };
+
+/* ---- the config of a source ------------------------------------------------------------------ */
+
+/* source: synthetic:MODEL or synthetic:MODEL:SEED. */
+static int open_synthetic_config(const char *source, struct ws_config **out, struct ws_err *err)
+{
+	char name[128];
+	struct ws_buf text;
+	const char *model = strchr(source, ':') + 1;
+	snprintf(name, sizeof name, "%.*s", (int)strcspn(model, ":"), model);
+	const struct ws_model *m = ws_model_find(name, err);
+	if (!m)
+		return -1;
+	ws_buf_init(&text, 0);
+	int rc = ws_model_config(m, &text, err);
+	if (!rc)
+		rc = ws_config_parse(text.data, text.len, source, out, err);
+	ws_buf_free(&text);
+	return rc;
+}
+
+int ws_source_config(const struct ws_source *s, struct ws_config **out, struct ws_err *err)
+{
+	static const char scheme[] = "synthetic:";
+	const char *dir = ws_source_config_dir(s);
+	const char *name = ws_source_file_name(s, 0);
+	*out = NULL;
+	if (dir)
+		return ws_config_open(dir, out, err);
+	if (name && !strncmp(name, scheme, sizeof scheme - 1))
+		return open_synthetic_config(name, out, err);
+	return 0;
+}
+
+/* ---- saved lines ----------------------------------------------------------------------------- */
+
+/* The first line has the config.json as its last member. */
+static int read_config(struct ws_reference *r, const char *text, size_t n, struct ws_err *err)
+{
+	static const char begin[] = "{\"type\":\"checkpoint\"", key[] = "\"config\":";
+	const char *end = memchr(text, '\n', n);
+	const size_t line = end ? (size_t)(end - text) : n;
+	if (line < sizeof begin || memcmp(text, begin, sizeof begin - 1))
+		return 0;
+	const char *at = memmem(text, line, key, sizeof key - 1);
+	if (!at)
+		return 0;
+	at += sizeof key - 1;
+	end = memrchr(text, '}', line);
+	if (!end || end <= at)
+		return ws_err_set(err, WS_EINPUT, "%s:1: its config is not whole", r->name);
+	return ws_config_parse(at, (size_t)(end - at), r->name, &r->config, err);
+}
+
+static int make_tensor(const struct ws_reference *r, const struct ws_weight *w, struct ws_tensor *t,
+                       struct ws_err *err)
+{
+	*t = (struct ws_tensor){ .name = w->name, .n_dims = w->n_dims };
+	memcpy(t->dims, w->dims, sizeof t->dims);
+	if (!w->shapeless && ws_dtype_from_torch(w->dtype, &t->dtype) &&
+	    ws_dtype_bytes(t->dtype, t->n_dims, t->dims, &t->bytes))
+		return 0;
+	ws_err_set(err, WS_EINPUT, "%s: '%s' has no dtype and shape: this is no list of a "
+	           "checkpoint", r->name, ws_quote(w->name).text);
+	return ws_err_hint(err, "wsync-list-weights DIR {headers_only} saves one");
+}
+
+static int read_lines(struct ws_reference *r, const char *path, struct ws_err *err)
+{
+	struct ws_buf text;
+	ws_buf_init(&text, MOST_BYTES);
+	int rc = ws_file_read(path, &text, err);
+	if (!rc)
+		rc = read_config(r, ws_buf_str(&text), text.len, err);
+	if (!rc)
+		rc = ws_weight_list_parse(ws_buf_str(&text), text.len, path, &r->list, err);
+	ws_buf_free(&text);
+	if (rc)
+		return -1;
+	r->made = calloc(r->list.n + 1, sizeof *r->made);
+	if (!r->made)
+		return ws_oom(err);
+	for (size_t i = 0; i < r->list.n; i++)
+		if (make_tensor(r, &r->list.items[i], &r->made[i], err))
+			return -1;
+	r->tensors = r->made;
+	r->n = r->list.n;
+	return 0;
+}
+
+/* ---- is it whole? ---------------------------------------------------------------------------- */
+
+struct numbered {
+	const char *prefix;
+	size_t n;
+	bool seen[MOST_LAYERS];
+};
+
+/* Marks the first number of a name as there, under what stands before it. */
+static void mark(struct numbered *list, size_t *n_list, const char *name)
+{
+	const char *p = name;
+	while (*p && !(strspn(p, "0123456789") == strcspn(p, ".") && *p != '.'))
+		p += strcspn(p, ".") + (p[strcspn(p, ".")] == '.');
+	const size_t n = (size_t)(p - name);
+	const long long layer = *p ? atoll(p) : -1;
+	size_t i = 0;
+	if (layer < 0 || layer >= MOST_LAYERS)
+		return;
+	while (i < *n_list && (list[i].n != n || memcmp(list[i].prefix, name, n)))
+		i++;
+	if (i == MOST_PREFIXES)
+		return;
+	if (i == *n_list)
+		list[(*n_list)++] = (struct numbered){ .prefix = name, .n = n };
+	list[i].seen[layer] = true;
+}
+
+/* How many of the layers are there, at most, under one prefix; *gap: the first that is not. */
+static int64_t count_layers(const struct numbered *list, size_t n_list, int64_t layers, int64_t *gap)
+{
+	int64_t most = 0;
+	for (size_t i = 0; i < n_list; i++) {
+		int64_t n = 0, first = -1;
+		for (int64_t k = 0; k < layers && k < MOST_LAYERS; k++) {
+			n += list[i].seen[k];
+			first = first < 0 && !list[i].seen[k] ? k : first;
+		}
+		if (n > most) {
+			most = n;
+			*gap = first;
+		}
+	}
+	return most;
+}
+
+/* Not whole by its own config.json: half a download, or a trainer's part. */
+static int check_layers(const struct ws_reference *r, struct ws_err *err)
+{
+	int64_t layers, gap = -1;
+	size_t n = 0;
+	if (!r->config || !ws_config_int(r->config, "num_hidden_layers", &layers) || layers < 1)
+		return 0;
+	struct numbered *list = calloc(MOST_PREFIXES, sizeof *list);
+	if (!list)
+		return ws_oom(err);
+	for (size_t i = 0; i < r->n; i++)
+		mark(list, &n, r->tensors[i].name);
+	const int64_t most = count_layers(list, n, layers, &gap);
+	free(list);
+	if (!most || gap < 0)
+		return 0;
+	return ws_err_set(err, WS_EINPUT, "%s is no reference: it has no layer %" PRId64 ", and its "
+	                  "config.json has num_hidden_layers %" PRId64, r->name, gap, layers);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static bool is_lines(const char *path)
+{
+	static const char *const endings[] = { ".json", ".jsonl", ".txt", ".tsv", ".list" };
+	if (ws_ends_with(path, "index.json") || ws_ends_with(path, "config.json"))
+		return false;
+	for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+		if (ws_ends_with(path, endings[i]))
+			return true;
+	return false;
+}
+
+/* The directory of a config.json, else the path itself. */
+static const char *without_config(const char *path, char *dst, size_t n)
+{
+	if (!ws_ends_with(path, "config.json"))
+		return path;
+	const char *slash = strrchr(path, '/');
+	snprintf(dst, n, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+	return dst;
+}
+
+bool ws_reference_at(const char *path)
+{
+	char dir[4096];
+	DIR *d = opendir(without_config(path, dir, sizeof dir));
+	const struct dirent *e;
+	bool found = false;
+	while (d && !found && (e = readdir(d)))
+		found = e->d_name[0] != '.' && ws_ends_with(e->d_name, ".safetensors");
+	if (d)
+		closedir(d);
+	return found;
+}
+
+static int open_source(struct ws_reference *r, const char *path, struct ws_err *err)
+{
+	char dir[4096];
+	path = without_config(path, dir, sizeof dir);
+	if (ws_source_open(&path, 1, &r->source, err))
+		return -1;
+	r->n = ws_source_count(r->source);
+	r->tensors = ws_source_tensor(r->source, 0);
+	return ws_source_config(r->source, &r->config, err);
+}
+
+int ws_reference_open(const char *path, const struct ws_family *generic, struct ws_reference *out,
+                      struct ws_err *err)
+{
+	struct ws_reference r = { .n = 0 };
+	snprintf(r.name, sizeof r.name, "%s", path);
+	int rc = is_lines(path) ? read_lines(&r, path, err) : open_source(&r, path, err);
+	if (!rc && !r.n)
+		rc = ws_err_set(err, WS_EINPUT, "%s is no reference: it has no tensors", path);
+	if (!rc)
+		rc = check_layers(&r, err);
+	const struct ws_layout_like like = { .name = r.name, .tensors = r.tensors, .n = r.n,
+		                             .config = r.config, .generic = generic };
+	if (!rc)
+		rc = ws_layout_like(&like, &r.layout, err);
+	if (rc)
+		ws_reference_close(&r);
+	else
+		*out = r;
+	return rc;
+}
+
+void ws_reference_close(struct ws_reference *r)
+{
+	if (!r)
+		return;
+	ws_layout_free(r->layout);
+	ws_config_free(r->config);
+	ws_source_close(r->source);
+	ws_weight_list_free(&r->list);
+	free(r->made);
+	*r = (struct ws_reference){ .n = 0 };
+}
+
+bool ws_reference_is(const struct ws_reference *r, const struct ws_source *s)
+{
+	uint64_t ours, theirs;
+	for (size_t i = 0; r->source && i < ws_source_file_count(r->source); i++)
+		for (size_t k = 0; k < ws_source_file_count(s); k++)
+			if (ws_source_file_id(r->source, i, &ours) &&
+			    ws_source_file_id(s, k, &theirs) && ours == theirs)
+				return true;
+	return false;
+}
+
+uint64_t ws_reference_changed(const struct ws_reference *r)
+{
+	return r->source ? ws_source_changed(r->source) : 0;
+}
