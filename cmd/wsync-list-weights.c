@@ -52,6 +52,9 @@ static const struct opt opts[] = {
 	           "aligned, names only, or tab-separated with exact bytes (table)", .basic = true),
 	OPT_FLAG(0, "hash", &cfg.hash, "add the XXH3-64 checksum of each tensor of SOURCE",
 	         .basic = true),
+	OPT_FLAG(0, "headers-only", &cfg.headers_only,
+	         "print what --like FILE of other programs reads: names, shapes and config.json of "
+	         "SOURCE, as JSON lines", .basic = true),
 	OPT_FLAG(0, "as-sent", &cfg.as_sent, "list the tensors that wsync-push sends",
 	         .basic = true),
 	OPT_FLAG(0, "runtime", &cfg.runtime,
@@ -112,6 +115,7 @@ static int check_checksum(const struct opt_args *args)
 static int check_usage(const struct opt_args *args)
 {
 	const bool predicts = cfg.runtime && cfg.checksum;
+	cfg.common.json |= cfg.headers_only;
 	const struct naming *n = &cfg.naming;
 	const bool asks = cfg.common.endpoints.n || cfg.common.pool;
 	if (asks && (args->n || cfg.runtime))
@@ -125,6 +129,8 @@ static int check_usage(const struct opt_args *args)
 	if (cfg.as_sent && (cfg.runtime || !args->n))
 		return opt_usage(&program, cfg.runtime ? "either --as-sent or --runtime, not both" :
 		                                         "--as-sent: of a SOURCE only");
+	if (cfg.headers_only && (!args->n || cfg.as_sent || cfg.runtime || cfg.format))
+		return opt_usage(&program, "--headers-only: of a SOURCE, as it is, as JSON lines");
 	if (cfg.runtime && !args->n && !n->config)
 		return opt_usage(&program, "--runtime: needs a SOURCE or --config DIR");
 	if (cfg.hash && (!args->n || cfg.runtime))

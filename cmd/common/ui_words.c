@@ -26,7 +26,7 @@ static const char *const alike[] = {
 	"allow-older", "allow-unknown", "require", "api-key-file", "asleep", "backend",
 	"bucket-size", "ca-file",
 	"config", "device", "disk-dir", "disk-path", "dry-run", "ep", "exclude", "flush",
-	"flush-first", "gpu", "group-name", "include", "keep", "like",
+	"flush-first", "gpu", "group-name", "headers-only", "include", "keep", "like",
 	"lineage", "map",
 	"master-address", "master-port", "min-coverage", "min-endpoints", "model",
 	"nccl-from", "on-partial", "only-stale", "packed-scales", "pause", "pool",

@@ -20,7 +20,7 @@ struct list_config {
 	struct naming naming;
 	struct transforming transforming;
 	unsigned format, checksum;
-	bool hash, as_sent, runtime;
+	bool hash, as_sent, runtime, headers_only;
 	const char *prefix;
 	uint64_t rank, tp, ep, attention_tp; /* 0: not given, for tp, ep and attention_tp */
 	int64_t timeout_ns;

@@ -37,6 +37,22 @@ static int print_rows(struct list_job *job, const struct ws_source *s, struct ws
 	return 0;
 }
 
+/* The line from which a reference knows its config.json. */
+static int print_checkpoint(struct list_job *job, const struct ws_source *s, struct ws_err *err)
+{
+	struct ws_buf text;
+	ws_buf_init(&text, 16 << 20);
+	const int rc = ws_source_config_text(s, &text, err);
+	if (!rc) {
+		struct ws_jw *w = ui_line(job->ui, "checkpoint");
+		ws_jw_str(w, "source", ws_source_file_name(s, 0));
+		ws_jw_str(w, "config", text.len ? ws_buf_str(&text) : NULL);
+		ui_line_end(job->ui);
+	}
+	ws_buf_free(&text);
+	return rc;
+}
+
 int list_source(struct list_job *job, const struct opt_args *args, struct ws_err *err)
 {
 	const struct ws_source_opts opts = { .memory = &ws_memory_cuda, .cancel = &run_cancel };
@@ -45,6 +61,8 @@ int list_source(struct list_job *job, const struct opt_args *args, struct ws_err
 		return -1;
 	naming_warn(job->ui, s);
 	int rc = tensors_start(&job->list, ws_source_count(s), err);
+	if (rc == 0 && job->cfg->headers_only)
+		rc = print_checkpoint(job, s, err);
 	for (size_t i = 0; rc == 0 && i < ws_source_count(s); i++) {
 		const struct ws_tensor *t = ws_source_tensor(s, i);
 		list_add(job, &(struct tensors_row){

@@ -206,6 +206,53 @@ static bool by_fusing(struct census_list *l)
 	return any;
 }
 
+static void put_share(struct census_list *l, const struct census_tensor *t, const char *name,
+                      int64_t rows)
+{
+	struct census_tensor part = *t;
+	if (part.n_dims == 3) {
+		part.dims[1] = part.dims[2];
+		part.n_dims = 2;
+	}
+	part.dims[0] = rows;
+	put(l, &part, name);
+}
+
+/* One tensor for each expert, and q, k, v, gate and up apart, where the checkpoint has stacks. */
+static bool by_parts(struct census_list *l)
+{
+	bool any = false;
+	for (size_t i = l->n; i-- > 0;) {
+		const struct census_tensor *t = &l->t[i];
+		char stem[400], name[512];
+		const char *at = strstr(t->name, ".experts.gate_up_proj");
+		const char *fused = strstr(t->name, ".gate_up_proj.weight");
+		fused = fused ? fused : strstr(t->name, ".qkv_proj.weight");
+		if (at && !at[21] && t->dims[2] == 64) {
+			snprintf(stem, sizeof stem, "%.*s", (int)(at - t->name), t->name);
+			for (int64_t e = 0; e < t->dims[0]; e++)
+				for (int k = 0; k < 2; k++) {
+					snprintf(name, sizeof name, "%s.experts.%" PRId64 ".%s_proj.weight",
+					         stem, e, k ? "up" : "gate");
+					put_share(l, &l->t[i], name, l->t[i].dims[1] / 2);
+				}
+		} else if (fused && t->n_dims == 2) {
+			const bool q = fused[1] == 'q';
+			snprintf(stem, sizeof stem, "%.*s", (int)(fused - t->name), t->name);
+			for (int k = 0; k < (q ? 3 : 2); k++) {
+				snprintf(name, sizeof name, "%s.%s_proj.weight", stem,
+				         q ? (k == 0 ? "q" : k == 1 ? "k" : "v") : k ? "up" : "gate");
+				put_share(l, &l->t[i], name, l->t[i].dims[0] / (q && k ? 4 : 2));
+			}
+		} else {
+			continue;
+		}
+		drop(l, i);
+		any = true;
+	}
+	return any;
+}
+
 static bool with_tied_head(struct census_list *l)
 {
 	for (size_t i = 0; i < l->n; i++)
@@ -246,7 +293,7 @@ static const struct {
 } spellings[] = {
 	{ "in wrappers", by_wrappers },  { "by PEFT", by_peft },
 	{ "with a prefix", by_prefix },  { "fused", by_fusing },
-	{ "with its head", with_tied_head },
+	{ "with its head", with_tied_head }, { "in parts", by_parts },
 };
 enum { N_SPELLINGS = sizeof spellings / sizeof *spellings };
 static unsigned spelled[N_SPELLINGS];
@@ -272,6 +319,7 @@ TEST(a_checkpoint_in_other_spellings_fits)
 	assert_true(census_each(expect_spellings) >= 45);
 	assert_true(spelled[3] >= 30);
 	assert_true(spelled[4] >= 8);
+	assert_true(spelled[5] >= 4);
 }
 
 /* ---- transformers in memory ------------------------------------------------------------------ */

@@ -28,7 +28,10 @@ struct ws_piece {
 };
 
 struct ws_view {
-	/* the pieces follow each other along this axis of the item */
+	/* The shape in which the pieces lie: the item's, or one with as many elements in the same
+	 * order. They follow each other along this axis of it. */
+	unsigned n_dims;
+	int64_t dims[WS_MAX_DIMS];
 	unsigned axis;
 	const struct ws_piece *pieces;
 	size_t n_pieces;

@@ -119,6 +119,16 @@ struct ws_layout_like {
  * has. */
 int ws_layout_like(const struct ws_layout_like *like, struct ws_layout **out, struct ws_err *err);
 bool ws_layout_is_like(const struct ws_layout *l);
+/* A tensor of such a layout that trainers may keep in parts: q_proj, k_proj and v_proj for qkv_proj,
+ * or for a stack of experts two tensors, or one, of each. */
+struct ws_like_join {
+	const struct ws_part *whole;
+	size_t part, n_parts; /* this one, in their order in the whole */
+};
+/* False: the name is not that of a part. */
+bool ws_layout_find_join(const struct ws_layout *l, const char *name, struct ws_like_join *out);
+/* The name of part i of a whole; NULL: it has no parts, or no more. */
+const char *ws_layout_join_part(const struct ws_part *whole, size_t i, char *dst, size_t n);
 
 const struct ws_layout_opts *ws_layout_options(const struct ws_layout *l);
 const char *ws_layout_family(const struct ws_layout *l);

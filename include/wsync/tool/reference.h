@@ -43,6 +43,8 @@ uint64_t ws_reference_changed(const struct ws_reference *r);
 
 /* The config beside a source, or that of a synthetic model; *out NULL: it has none. */
 int ws_source_config(const struct ws_source *s, struct ws_config **out, struct ws_err *err);
+/* Appends its text; nothing: it has none. */
+int ws_source_config_text(const struct ws_source *s, struct ws_buf *out, struct ws_err *err);
 
 #ifdef __cplusplus
 }

@@ -88,7 +88,9 @@ int ws_catalog_view(struct ws_catalog *c, struct ws_item *item, unsigned axis,
 		return ws_oom(err);
 	memcpy(copy, pieces->v, pieces->n * sizeof *copy);
 	*view = (struct ws_view){ .axis = axis, .pieces = copy, .n_pieces = pieces->n,
+		                  .n_dims = pieces->n_dims ? pieces->n_dims : item->n_dims,
 		                  .reader = c->reader };
+	memcpy(view->dims, pieces->n_dims ? pieces->dims : item->dims, sizeof view->dims);
 	item->view = view;
 	return 0;
 }

@@ -39,7 +39,7 @@ static int64_t product(const int64_t *dims, unsigned from, unsigned to)
 static int64_t find_run(const struct walk *w, const struct ws_piece *p, unsigned *axis)
 {
 	int64_t run = 1;
-	unsigned d = w->item->n_dims;
+	unsigned d = w->item->view->n_dims;
 	for (; d > w->axis && (p->dims[d - 1] == 1 || p->strides[d - 1] == run); d--)
 		run *= p->dims[d - 1];
 	*axis = d;
@@ -59,7 +59,7 @@ static bool is_filed(const struct walk *w, const struct ws_piece *p)
 {
 	unsigned axis;
 	const int64_t run = find_run(w, p, &axis);
-	if (run * w->size < RUN_MIN && (axis > w->axis || product(w->item->dims, 0, w->axis) > 1))
+	if (run * w->size < RUN_MIN && (axis > w->axis || product(w->item->view->dims, 0, w->axis) > 1))
 		return false;
 	return lies_there(p);
 }
@@ -95,8 +95,8 @@ static int walk_gathered(const struct walk *w, size_t first, size_t n)
 	const struct ws_view *v = w->item->view;
 	struct ws_view_run s = { .item = w->item, .first = first, .n = n };
 	for (size_t i = first; i < first + n; i++)
-		s.length += (uint64_t)product(v->pieces[i].dims, w->axis, w->item->n_dims);
-	s.length *= (uint64_t)product(w->item->dims, 0, w->axis) * w->size;
+		s.length += (uint64_t)product(v->pieces[i].dims, w->axis, w->item->view->n_dims);
+	s.length *= (uint64_t)product(w->item->view->dims, 0, w->axis) * w->size;
 	return w->fn(w->ctx, &s);
 }
 
@@ -126,7 +126,7 @@ static int walk_slabs(const struct walk *w, unsigned d, const int64_t *index)
 	for (unsigned k = 0; k < d; k++)
 		next[k] = index[k];
 	if (d < w->axis) {
-		for (next[d] = 0; next[d] < w->item->dims[d] && rc == 0; next[d]++)
+		for (next[d] = 0; next[d] < w->item->view->dims[d] && rc == 0; next[d]++)
 			rc = walk_slabs(w, d + 1, next);
 		return rc;
 	}
@@ -147,7 +147,7 @@ int ws_view_walk(const struct ws_item *item, ws_view_run_fn *fn, void *ctx)
 	w.ctx = ctx;
 	if (item->bytes == 0)
 		return 0;
-	if (product(item->dims, 0, w.axis) == 1)
+	if (product(v->dims, 0, w.axis) == 1)
 		return walk_pieces(&w);
 	for (size_t i = 0; i < v->n_pieces; i++)
 		if (!is_filed(&w, &v->pieces[i]))
@@ -176,9 +176,9 @@ static bool box_of(const struct ws_item *item, const struct ws_piece *p, struct 
 		                    .ctx = span.ctx,
 		                    .at = p->at * (bits / 8),
 		                    .size = bits / 8,
-		                    .n_dims = item->n_dims };
+		                    .n_dims = item->view->n_dims };
 	int64_t step = 1;
-	for (unsigned d = item->n_dims; d-- > 0; step *= item->dims[d]) {
+	for (unsigned d = item->view->n_dims; d-- > 0; step *= item->view->dims[d]) {
 		out->dims[d] = p->dims[d];
 		out->read[d] = p->strides[d];
 		out->write[d] = step;
@@ -194,7 +194,7 @@ bool ws_view_strided(const struct ws_item *item, struct ws_strided *out)
 		if (!box_of(item, &v->pieces[i], &out[i]))
 			return false;
 		out[i].to = to;
-		to += (uint64_t)product(item->dims, v->axis + 1, item->n_dims) *
+		to += (uint64_t)product(v->dims, v->axis + 1, v->n_dims) *
 		      (uint64_t)v->pieces[i].dims[v->axis] * out[i].size;
 	}
 	return true;

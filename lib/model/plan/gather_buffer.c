@@ -52,9 +52,9 @@ static struct tile shape_of(const struct ws_item *item, size_t first, size_t n_p
 {
 	struct tile t = {
 		.item = item, .pieces = item->view->pieces + first, .n_pieces = n_pieces,
-		.axis = item->view->axis, .n = item->n_dims, .size = ws_dtype_bits(item->dtype) / 8,
+		.axis = item->view->axis, .n = item->view->n_dims, .size = ws_dtype_bits(item->dtype) / 8,
 	};
-	memcpy(t.dims, item->dims, sizeof t.dims);
+	memcpy(t.dims, item->view->dims, sizeof t.dims);
 	if (t.n == 0)
 		return t;
 	t.dims[t.axis] = 0;

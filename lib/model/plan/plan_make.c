@@ -188,7 +188,7 @@ static void add_view(struct ws_hash *h, const struct ws_catalog *c, const struct
 		add_number(h, strlen(piece->from->name));
 		ws_hash_add(h, piece->from->name, strlen(piece->from->name));
 		add_number(h, piece->at);
-		for (unsigned d = 0; d < item->n_dims; d++) {
+		for (unsigned d = 0; d < item->view->n_dims; d++) {
 			add_number(h, (uint64_t)piece->dims[d]);
 			add_number(h, (uint64_t)piece->strides[d]);
 		}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reference.c - opens a reference: the headers of a checkpoint, or saved lines of them.
  *
- *   {"type":"checkpoint","source":"DIR","config":{...}}       config.json, if there is one
+ *   {"type":"checkpoint","source":"DIR","config":"{...}"}     the text of its config.json
  *   {"type":"tensor","name":..,"dtype":..,"shape":[..],..}    as wsync-list-weights --json
  */
 #include "wsync/tool/reference.h"
@@ -25,55 +25,68 @@ enum { MOST_PREFIXES = 64, MOST_LAYERS = 4096, MOST_BYTES = 256 << 20 };
 
 /* ---- the config of a source ------------------------------------------------------------------ */
 
-/* source: synthetic:MODEL or synthetic:MODEL:SEED. */
-static int open_synthetic_config(const char *source, struct ws_config **out, struct ws_err *err)
+static const char scheme[] = "synthetic:";
+
+static bool is_synthetic(const struct ws_source *s)
+{
+	const char *name = ws_source_file_name(s, 0);
+	return name && !strncmp(name, scheme, sizeof scheme - 1);
+}
+
+/* The source is synthetic:MODEL or synthetic:MODEL:SEED. */
+static int make_synthetic(const struct ws_source *s, struct ws_buf *out, struct ws_err *err)
 {
 	char name[128];
-	struct ws_buf text;
-	const char *model = strchr(source, ':') + 1;
+	const char *model = ws_source_file_name(s, 0) + sizeof scheme - 1;
 	snprintf(name, sizeof name, "%.*s", (int)strcspn(model, ":"), model);
 	const struct ws_model *m = ws_model_find(name, err);
-	if (!m)
-		return -1;
-	ws_buf_init(&text, 0);
-	int rc = ws_model_config(m, &text, err);
-	if (!rc)
-		rc = ws_config_parse(text.data, text.len, source, out, err);
-	ws_buf_free(&text);
-	return rc;
+	return m ? ws_model_config(m, out, err) : -1;
+}
+
+int ws_source_config_text(const struct ws_source *s, struct ws_buf *out, struct ws_err *err)
+{
+	char path[4096];
+	const char *dir = ws_source_config_dir(s);
+	if (!dir)
+		return is_synthetic(s) ? make_synthetic(s, out, err) : 0;
+	/* a manifest may name the file itself */
+	snprintf(path, sizeof path, "%s%s", dir, ws_ends_with(dir, ".json") ? "" : "/config.json");
+	return ws_file_read(path, out, err);
 }
 
 int ws_source_config(const struct ws_source *s, struct ws_config **out, struct ws_err *err)
 {
-	static const char scheme[] = "synthetic:";
-	const char *dir = ws_source_config_dir(s);
-	const char *name = ws_source_file_name(s, 0);
+	struct ws_buf text;
 	*out = NULL;
-	if (dir)
-		return ws_config_open(dir, out, err);
-	if (name && !strncmp(name, scheme, sizeof scheme - 1))
-		return open_synthetic_config(name, out, err);
-	return 0;
+	if (ws_source_config_dir(s))
+		return ws_config_open(ws_source_config_dir(s), out, err);
+	if (!is_synthetic(s))
+		return 0;
+	ws_buf_init(&text, 0);
+	int rc = make_synthetic(s, &text, err);
+	if (!rc)
+		rc = ws_config_parse(text.data, text.len, ws_source_file_name(s, 0), out, err);
+	ws_buf_free(&text);
+	return rc;
 }
 
 /* ---- saved lines ----------------------------------------------------------------------------- */
 
-/* The first line has the config.json as its last member. */
+/* The line of a checkpoint has the text of its config.json as a string. */
 static int read_config(struct ws_reference *r, const char *text, size_t n, struct ws_err *err)
 {
-	static const char begin[] = "{\"type\":\"checkpoint\"", key[] = "\"config\":";
-	const char *end = memchr(text, '\n', n);
-	const size_t line = end ? (size_t)(end - text) : n;
-	if (line < sizeof begin || memcmp(text, begin, sizeof begin - 1))
+	static const char begin[] = "{\"type\":\"checkpoint\"";
+	const char *at = memmem(text, n, begin, sizeof begin - 1);
+	if (!at || (at != text && at[-1] != '\n'))
 		return 0;
-	const char *at = memmem(text, line, key, sizeof key - 1);
-	if (!at)
-		return 0;
-	at += sizeof key - 1;
-	end = memrchr(text, '}', line);
-	if (!end || end <= at)
-		return ws_err_set(err, WS_EINPUT, "%s:1: its config is not whole", r->name);
-	return ws_config_parse(at, (size_t)(end - at), r->name, &r->config, err);
+	const char *end = memchr(at, '\n', n - (size_t)(at - text));
+	const size_t line = end ? (size_t)(end - at) : n - (size_t)(at - text);
+	struct ws_json *root = ws_json_parse_most(at, line, WS_JSON_LARGE, r->name, err);
+	const char *config = ws_json_get_string(root, "config", NULL);
+	const int rc = !root ? -1 : !config ? 0 :
+	               ws_config_parse(config, strlen(config), r->name, &r->config, err);
+	ws_json_free(root);
+	return rc;
 }
 
 static int make_tensor(const struct ws_reference *r, const struct ws_weight *w, struct ws_tensor *t,

@@ -154,8 +154,10 @@ static struct kind *get_kind(struct relating *g, struct kinds *k, const char *na
 
 static bool knows(const struct ws_layout *l, const char *name)
 {
+	struct ws_like_join j;
 	return l && (ws_layout_find_part(l, name) || ws_layout_find_param(l, name) ||
-	             ws_layout_find_alias(l, name, 0) || ws_layout_skips(l, name));
+	             ws_layout_find_alias(l, name, 0) || ws_layout_skips(l, name) ||
+	             ws_layout_find_join(l, name, &j));
 }
 
 /* May this tensor have that name at the reference, by its shape? */
@@ -166,8 +168,11 @@ static bool fits(const struct relating *g, size_t tensor, const char *name)
 	const struct ws_match_at at = { .layout = g->like, .tp = 1 };
 	struct ws_layout_match one;
 	bool known;
+	struct ws_like_join j;
 	if (p && p->n_dims == t->n_dims && !memcmp(p->dims, t->dims, t->n_dims * sizeof *t->dims))
 		return true;
+	if (ws_layout_find_join(g->like, name, &j))
+		return ws_join_fits(j.whole, j.n_parts, t);
 	return ws_match_layouts(g->source, t, name, &at, &one, 1, &known) > 0;
 }
 
@@ -228,8 +233,8 @@ static int add_theirs(struct relating *g, const char *name)
 	if (!k)
 		return full ? 1 : ws_oom(g->err);
 	if (!k->n++)
-		k->one = name;
-	return 0;
+		k->one = ws_arena_text(g->out->arena, name, strlen(name));
+	return k->one ? 0 : ws_oom(g->err);
 }
 
 /* What transformers calls otherwise than the checkpoints do, and what other programs do. Both are
@@ -270,14 +275,19 @@ static int add_synonym(struct relating *g, const struct kind *k)
 
 static int collect_theirs(struct relating *g)
 {
+	char part[NAME];
 	int rc = 0;
 	for (size_t i = 0; !rc && i < ws_layout_param_count(g->like); i++) {
 		const struct ws_param *q = ws_layout_param(g->like, i);
 		if (q->n_parts > 1)
 			rc = add_theirs(g, q->name);
 	}
-	for (size_t i = 0; !rc && i < ws_layout_part_count(g->like); i++)
-		rc = add_theirs(g, ws_layout_part(g->like, i)->name);
+	for (size_t i = 0; !rc && i < ws_layout_part_count(g->like); i++) {
+		const struct ws_part *p = ws_layout_part(g->like, i);
+		rc = add_theirs(g, p->name);
+		for (size_t k = 0; !rc && ws_layout_join_part(p, k, part, sizeof part); k++)
+			rc = add_theirs(g, part);
+	}
 	const size_t n = g->theirs.n;
 	for (size_t i = 0; !rc && i < n; i++)
 		rc = add_synonym(g, &g->theirs.v[i]);

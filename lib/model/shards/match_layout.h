@@ -38,6 +38,8 @@ size_t ws_match_layouts(const struct ws_source *source, const struct ws_tensor *
 struct ws_pieces {
 	struct ws_piece *v;
 	size_t n, cap;
+	unsigned n_dims; /* of the shape in which they lie; 0: the item's */
+	int64_t dims[WS_MAX_DIMS];
 };
 /* NULL: out of memory. Free with free(list->v). */
 struct ws_piece *ws_pieces_add(struct ws_pieces *list);
@@ -45,6 +47,8 @@ struct ws_piece *ws_pieces_add(struct ws_pieces *list);
 /* Adds the whole tensor as one piece. The caller may reduce dims; the strides stay valid. */
 int ws_pieces_add_whole(struct ws_pieces *list, const struct ws_source *source,
                      const struct ws_tensor *t);
+/* May this tensor be one of n_parts of the whole (ws_layout_find_join), by its shape? */
+bool ws_join_fits(const struct ws_part *whole, size_t n_parts, const struct ws_tensor *t);
 /* Adds the tensor's pieces for box `to` of the param, which is box `from` of the part: one piece,
  * or one for each group along the part's first axis. 1: strides cannot express the box; -1: out of
  * memory. */

@@ -15,13 +15,14 @@
 
 enum { MAX_NAME = 4096, MEANINGS = 8, MAX_PARTS = 16 };
 
-/* The parts of one joined tensor that were found so far, in the join's order. */
+/* The parts of one joined tensor that were found so far, in their order. */
 struct waiting {
 	const char *name;
-	const struct ws_join *join;
-	const struct ws_tensor *parts[MAX_PARTS];
-	const char *names[MAX_PARTS]; /* as renamed */
-	size_t n;
+	const struct ws_join *join;  /* the family's; NULL: */
+	const struct ws_part *whole; /* a tensor of the reference */
+	const struct ws_tensor **parts;
+	const char **names;          /* as renamed */
+	size_t n, n_parts;
 };
 
 struct fused_split {
@@ -159,19 +160,25 @@ static int split_by_name(struct fused_split *u, const struct ws_tensor *t, const
 
 /* ---- joining --------------------------------------------------------------------------------- */
 
-static struct waiting *find_waiting(struct fused_split *u, const char *name,
-                                    const struct ws_join *join)
+static struct waiting *find_waiting(struct fused_split *u, const char *name)
 {
 	struct waiting *w = u->waiting.items;
 	for (size_t i = u->waiting.n; i-- > 0;) /* parts of a layer are close together */
 		if (strcmp(w[i].name, name) == 0)
 			return &w[i];
-	w = ws_list_add(&u->c->arena, &u->waiting, sizeof *w);
+	return NULL;
+}
+
+static struct waiting *begin_waiting(struct fused_split *u, const char *name, size_t n_parts)
+{
+	struct waiting *w = ws_list_add(&u->c->arena, &u->waiting, sizeof *w);
 	if (!w)
 		return NULL;
-	w->join = join;
 	w->name = ws_arena_text(&u->c->arena, name, strlen(name));
-	return w->name ? w : NULL;
+	w->parts = ws_arena_alloc(&u->c->arena, n_parts * sizeof *w->parts);
+	w->names = ws_arena_alloc(&u->c->arena, n_parts * sizeof *w->names);
+	w->n_parts = n_parts;
+	return w->name && w->parts && w->names ? w : NULL;
 }
 
 static int join_misfit(const struct fused_split *u, const struct waiting *w, size_t i)
@@ -191,56 +198,125 @@ static bool joins_with(const struct ws_tensor *a, const struct ws_tensor *b)
 	       memcmp(a->dims + 1, b->dims + 1, (a->n_dims - 1) * sizeof *a->dims) == 0;
 }
 
+bool ws_join_fits(const struct ws_part *whole, size_t n_parts, const struct ws_tensor *t)
+{
+	if (whole->n_dims != 3)
+		return t->n_dims == whole->n_dims && t->dims[0] < whole->dims[0] &&
+		       (t->n_dims < 2 || t->dims[1] == whole->dims[1]);
+	return t->n_dims == 2 && t->dims[1] == whole->dims[2] && n_parts &&
+	       t->dims[0] * (int64_t)(n_parts / (size_t)whole->dims[0]) == whole->dims[1];
+}
+
+/* A stack has the parts one behind the other, and one axis more. */
+static void shape_whole(struct fused_split *u, const struct waiting *w, struct ws_item *item)
+{
+	u->pieces.n_dims = 0;
+	if (!w->whole || w->whole->n_dims != 3)
+		return;
+	u->pieces.n_dims = item->n_dims;
+	memcpy(u->pieces.dims, item->dims, sizeof item->dims);
+	item->n_dims = 3;
+	memcpy(item->dims, w->whole->dims, sizeof item->dims);
+}
+
+static const char *say_joined(struct fused_split *u, const struct waiting *w)
+{
+	if (w->n_parts > 4)
+		return ws_catalog_text(u->c, "joined of %zu tensors, the first is %s", w->n_parts,
+		                       ws_quote(w->parts[0]->name).text);
+	const char *said = "joined of";
+	for (size_t i = 0; said && i < w->n_parts; i++)
+		said = ws_catalog_text(u->c, "%s%s %s", said, i ? "," : "",
+		                       ws_quote(w->parts[i]->name).text);
+	return said;
+}
+
 static int join_parts(struct fused_split *u, const struct waiting *w)
 {
 	const struct ws_tensor *first = w->parts[0];
 	struct ws_item item = { .name = w->name, .dtype = first->dtype, .n_dims = first->n_dims };
 	memcpy(item.dims, first->dims, sizeof item.dims);
 	item.dims[0] = 0;
-	item.derivation = "joined of";
 	u->pieces.n = 0;
-	for (size_t i = 0; i < w->join->n_parts; i++) {
+	for (size_t i = 0; i < w->n_parts; i++) {
 		if (!joins_with(first, w->parts[i]))
 			return join_misfit(u, w, i);
 		if (ws_pieces_add_whole(&u->pieces, u->source, w->parts[i]))
 			return ws_oom(u->err);
 		item.dims[0] += w->parts[i]->dims[0];
-		item.derivation = ws_catalog_text(u->c, "%s%s %s", item.derivation, i ? "," : "",
-		                                  ws_quote(w->parts[i]->name).text);
-		if (!item.derivation)
-			return ws_oom(u->err);
 	}
-	return ws_catalog_add_view(u->c, item, 0, &u->pieces, u->err);
+	item.derivation = say_joined(u, w);
+	if (!item.derivation)
+		return ws_oom(u->err);
+	shape_whole(u, w, &item);
+	const int rc = ws_catalog_add_view(u->c, item, 0, &u->pieces, u->err);
+	u->pieces.n_dims = 0;
+	return rc;
 }
 
 /* Returns 1: the part waits for the others, or it was the last part and all are joined. */
-static int wait(struct fused_split *u, const struct ws_tensor *t, const char *name,
-                const struct ws_join *j, size_t i, const char *whole)
+static int wait(struct fused_split *u, struct waiting *w, const struct ws_tensor *t,
+                const char *name, size_t i)
 {
-	struct waiting *w = find_waiting(u, whole, j);
-	if (!w)
-		return ws_oom(u->err);
 	if (w->parts[i])
 		return ws_err_set(u->err, WS_EINPUT,
-		                  "tensor '%s': both '%s' and '%s' are its part %zu", whole,
+		                  "tensor '%s': both '%s' and '%s' are its part %zu", w->name,
 		                  ws_quote(w->parts[i]->name).text, ws_quote(t->name).text, i + 1);
 	w->parts[i] = t;
 	w->names[i] = name;
-	return ++w->n == j->n_parts && join_parts(u, w) ? -1 : 1;
+	return ++w->n == w->n_parts && join_parts(u, w) ? -1 : 1;
 }
 
-static int join_part(struct fused_split *u, const struct ws_tensor *t, const char *name)
+/* A part by the rules of the family. */
+static int join_ruled(struct fused_split *u, const struct ws_tensor *t, const char *name)
 {
 	struct ws_capture caps[WS_MAX_CAPTURES];
 	char whole[MAX_NAME + 1];
 	for (size_t k = 0; u->family && k < u->family->n_joins; k++) {
 		const struct ws_join *j = &u->family->joins[k];
-		for (size_t i = 0; i < j->n_parts && j->n_parts <= MAX_PARTS; i++)
-			if (ws_pattern_match(j->parts[i], name, caps, WS_MAX_CAPTURES) &&
-			    ws_pattern_fill(j->name, caps, WS_MAX_CAPTURES, whole, sizeof whole))
-				return wait(u, t, name, j, i, whole);
+		for (size_t i = 0; i < j->n_parts && j->n_parts <= MAX_PARTS; i++) {
+			if (!ws_pattern_match(j->parts[i], name, caps, WS_MAX_CAPTURES) ||
+			    !ws_pattern_fill(j->name, caps, WS_MAX_CAPTURES, whole, sizeof whole))
+				continue;
+			struct waiting *w = find_waiting(u, whole);
+			w = w ? w : begin_waiting(u, whole, j->n_parts);
+			if (!w)
+				return ws_oom(u->err);
+			w->join = j;
+			return wait(u, w, t, name, i);
+		}
 	}
 	return 0;
+}
+
+/* A part of a tensor that the reference has. */
+static int join_like(struct fused_split *u, const struct ws_tensor *t, const char *name)
+{
+	struct ws_like_join j;
+	if (!u->layout || ws_layout_find_part(u->layout, name) ||
+	    !ws_layout_find_join(u->layout, name, &j) || !ws_join_fits(j.whole, j.n_parts, t))
+		return 0;
+	struct waiting *w = find_waiting(u, j.whole->name);
+	w = w ? w : begin_waiting(u, j.whole->name, j.n_parts);
+	if (!w)
+		return ws_oom(u->err);
+	w->whole = j.whole;
+	return wait(u, w, t, name, j.part);
+}
+
+static int join_part(struct fused_split *u, const struct ws_tensor *t, const char *name)
+{
+	const int rc = join_ruled(u, t, name);
+	return rc ? rc : join_like(u, t, name);
+}
+
+static const char *say_alone(struct fused_split *u, const struct waiting *w, size_t missing)
+{
+	char part[MAX_NAME + 1];
+	const char *of = w->join ? w->join->parts[missing] :
+	                 ws_layout_join_part(w->whole, missing, part, sizeof part);
+	return ws_catalog_text(u->c, "left as it is: without its part %zu, %s, there is no %s",
+	                       missing + 1, of ? of : "", w->name);
 }
 
 /* Adds parts whose partners are missing as they are, with the reason as their derivation. */
@@ -249,17 +325,14 @@ static int flush_waiting(struct fused_split *u)
 	const struct waiting *w = u->waiting.items;
 	for (size_t k = 0; k < u->waiting.n; k++) {
 		size_t missing = 0;
-		if (w[k].n == w[k].join->n_parts)
+		if (w[k].n == w[k].n_parts)
 			continue;
 		while (w[k].parts[missing])
 			missing++;
-		const char *why =
-			ws_catalog_text(u->c,
-		                       "left as it is: without its part %zu, %s, there is no %s",
-		                       missing + 1, w[k].join->parts[missing], w[k].name);
+		const char *why = say_alone(u, &w[k], missing);
 		if (!why)
 			return ws_oom(u->err);
-		for (size_t i = 0; i < w[k].join->n_parts; i++)
+		for (size_t i = 0; i < w[k].n_parts; i++)
 			if (w[k].parts[i] && ws_catalog_add(u->c, u->source, w[k].parts[i],
 			                                    w[k].names[i], why, u->err))
 				return -1;

@@ -421,3 +421,111 @@ int ws_layout_like(const struct ws_layout_like *like, struct ws_layout **out, st
 		*out = l;
 	return rc;
 }
+
+/* ---- the reverse: parts of a tensor ---------------------------------------------------------- */
+
+static size_t count_parts(const struct fusion *f)
+{
+	size_t n = 0;
+	while (n < MOST_PARTNERS && f->parts[n])
+		n++;
+	return n;
+}
+
+/* Where the last module of a name begins: "qkv_proj.weight", "gate_up_proj". */
+static const char *module_of(const char *name)
+{
+	const char *last = strrchr(name, '.');
+	if (last && (!strcmp(last, ".weight") || !strcmp(last, ".bias")))
+		while (last > name && *--last != '.')
+			;
+	return last && *last == '.' ? last + 1 : name;
+}
+
+static const struct fusion stacks[] = {
+	{ "gate_up_proj", { "gate_proj", "up_proj" } },
+	{ "down_proj", { "down_proj" } },
+};
+enum { N_STACKS = sizeof stacks / sizeof *stacks, N_FUSIONS = sizeof fusions / sizeof *fusions };
+
+static bool is_stack(const struct ws_part *whole, const char *module)
+{
+	return whole->n_dims == 3 && module - whole->name >= 8 && !strncmp(module - 8, "experts.", 8);
+}
+
+const char *ws_layout_join_part(const struct ws_part *whole, size_t i, char *dst, size_t n)
+{
+	const char *module = module_of(whole->name), *rest = module + segment(module);
+	const int before = (int)(module - whole->name);
+	const bool stack = is_stack(whole, module);
+	for (size_t k = 0; stack && k < N_STACKS; k++) {
+		const size_t of = count_parts(&stacks[k]);
+		if (is_segment(module, stacks[k].name) && i < of * (size_t)whole->dims[0])
+			return snprintf(dst, n, "%.*s%zu.%s.weight", before, whole->name, i / of,
+			                stacks[k].parts[i % of]) < (int)n ? dst : NULL;
+	}
+	for (size_t k = 0; !stack && k < N_FUSIONS && whole->n_dims < 3; k++)
+		if (is_segment(module, fusions[k].name) && i < count_parts(&fusions[k]))
+			return snprintf(dst, n, "%.*s%s%s", before, whole->name, fusions[k].parts[i],
+			                rest) < (int)n ? dst : NULL;
+	return NULL;
+}
+
+/* The place of the segment at p among the parts; -1: it is none of them. */
+static int place_of(const struct fusion *f, const char *p)
+{
+	for (size_t k = 0; k < count_parts(f); k++)
+		if (is_segment(p, f->parts[k]))
+			return (int)k;
+	return -1;
+}
+
+/* "P.experts.3.up_proj.weight": the stack is P.experts.gate_up_proj, with or without ".weight".
+ * number: of the expert. */
+static bool find_stack(const struct ws_layout *l, const char *name, const char *number,
+                       struct ws_like_join *out)
+{
+	const char *leaf = number + segment(number) + 1;
+	const long long expert = atoll(number);
+	char whole[WS_NAME_MAX];
+	for (size_t i = 0; i < 2 * N_STACKS; i++) {
+		const struct fusion *f = &stacks[i / 2];
+		const int k = place_of(f, leaf);
+		if (k < 0 || strcmp(leaf + segment(leaf), ".weight") ||
+		    snprintf(whole, sizeof whole, "%.*s%s%s", (int)(number - name), name, f->name,
+		             i % 2 ? ".weight" : "") >= (int)sizeof whole)
+			continue;
+		const struct ws_part *p = ws_layout_find_part(l, whole);
+		if (!p || p->n_dims != 3 || expert >= p->dims[0])
+			continue;
+		*out = (struct ws_like_join){ p, (size_t)expert * count_parts(f) + (size_t)k,
+			                      count_parts(f) * (size_t)p->dims[0] };
+		return true;
+	}
+	return false;
+}
+
+bool ws_layout_find_join(const struct ws_layout *l, const char *name, struct ws_like_join *out)
+{
+	const char *module = module_of(name), *experts = strstr(name, "experts.");
+	char whole[WS_NAME_MAX];
+	if (!l->like || strlen(name) >= sizeof whole)
+		return false;
+	if (experts && strspn(experts + 8, "0123456789") &&
+	    strspn(experts + 8, "0123456789") == segment(experts + 8) &&
+	    experts[8 + segment(experts + 8)])
+		return find_stack(l, name, experts + 8, out);
+	for (size_t i = 0; i < N_FUSIONS; i++) {
+		const int k = place_of(&fusions[i], module);
+		if (k < 0 || snprintf(whole, sizeof whole, "%.*s%s%s", (int)(module - name), name,
+		                      fusions[i].name, module + segment(module)) >=
+		                    (int)sizeof whole)
+			continue;
+		const struct ws_part *p = ws_layout_find_part(l, whole);
+		if (!p || p->n_dims > 2)
+			continue;
+		*out = (struct ws_like_join){ p, (size_t)k, count_parts(&fusions[i]) };
+		return true;
+	}
+	return false;
+}
