@@ -111,7 +111,7 @@ static int refuse_unchecked(const struct ws_input *in, const struct ws_name_chec
 	                        "FILE is a saved listing, --endpoint URL asks a server");
 }
 
-static int check(struct verify_job *job, const struct against *a, const struct ws_input *in,
+static int check(struct verify_job *job, const struct against *a, struct ws_input *in,
                  const struct ws_plan *plan, struct ws_name_check_run *sum, struct ws_err *err)
 {
 	const struct verify_config *cfg = job->cfg;

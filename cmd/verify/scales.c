@@ -240,7 +240,7 @@ static int check_source(const struct verify_job *job, const struct opt_args *arg
 			.items = in.catalog,
 			.against = against.catalog,
 			.config = in.config,
-			.layout = in.layout,
+			.layout = ws_input_layout(&in),
 			.block = { cfg->transforming.block[0], cfg->transforming.block[1] },
 			.max_error = cfg->max_error,
 			TRANSFORMING_CHOICE(&cfg->transforming),

@@ -220,6 +220,8 @@ static const struct {
 
 bool ws_utf8_is_shown(const char *text, size_t step)
 {
+	if (step == 1 && *text >= ' ' && *text <= '~') /* nearly all text */
+		return true;
 	const uint32_t code = ws_utf8_code(text, step);
 	size_t lo = 0, hi = sizeof unseen / sizeof *unseen;
 	while (lo < hi) {

@@ -288,3 +288,29 @@ int ws_namecheck(const struct ws_namecheck_opts *opts, struct ws_findings *out, 
 	end(&c);
 	return rc;
 }
+
+static int check_same(struct ws_check *c, struct ws_findings *out)
+{
+	if (begin(c) || ws_check_config(c))
+		return -1;
+	ws_tied_find(c->opts, out);
+	for (size_t i = 0; !c->opts->tied_later && i < out->n_tied; i++)
+		if (ws_check_tied_pair(c, out->tied[i].head, out->tied[i].body,
+		                       out->tied[i].body->name))
+			return -1;
+	return ws_check_plan(c) || ws_check_values(c) ? -1 : 0;
+}
+
+int ws_namecheck_same(const struct ws_namecheck_opts *opts, struct ws_findings *out,
+                      struct ws_err *err)
+{
+	struct ws_check c = { .opts = opts, .items = opts->items, .err = err };
+	*out = (struct ws_findings){ 0 };
+	c.report = ws_report_new();
+	int rc = c.report ? check_same(&c, out) : ws_oom(err);
+	if (!rc)
+		rc = ws_report_finish(c.report, out, err);
+	out->sent = out->parts = out->params = out->needed = c.n_sent;
+	end(&c);
+	return rc;
+}

@@ -188,8 +188,8 @@ static int find_reference(struct ws_input *in, const struct ws_input_opts *o, st
 	return 0;
 }
 
-/* Do the rules hold for the reference itself? A config.json that contradicts its checkpoint, or a
- * family that has changed, makes them wrong for this model. */
+/* A config.json that contradicts its checkpoint, or a family that has changed, makes the rules wrong
+ * for this model. */
 static bool holds_rules(const struct ws_reference *like, const struct ws_family *family)
 {
 	const struct ws_layout_opts opts = { .tp = 1, .ep = 1 };
@@ -212,6 +212,13 @@ static bool holds_rules(const struct ws_reference *like, const struct ws_family 
 	return holds && found == needed;
 }
 
+bool ws_input_rules_hold(struct ws_input *in)
+{
+	if (in->like.n && !in->unruled && ws_input_known(in))
+		in->unruled = !holds_rules(&in->like, in->family);
+	return !in->unruled;
+}
+
 /* Rules of the text model alone, of a model that is more, say nothing of its names. */
 static bool is_ruled(const struct ws_input *in)
 {
@@ -219,15 +226,27 @@ static bool is_ruled(const struct ws_input *in)
 	                                       ws_config_model_type(in->config));
 }
 
+static bool transforms(const struct ws_input_opts *o)
+{
+	return o->transform && ws_transform_wanted(o->transform);
+}
+
+/* The names of a source that has the tensors of the reference need no rules. */
+static bool is_same(const struct ws_input *in, const struct ws_input_opts *o)
+{
+	return in->like.n && in->n_sources == 1 && !in->sharded_tp && !transforms(o) &&
+	       ws_reference_same(&in->like, in->sources[0]);
+}
+
 static int relate_names(struct ws_input *in, struct ws_err *err)
 {
-	if (!in->like.n)
+	if (!in->like.n || in->same || in->n_sources != 1 || in->sharded)
 		return 0;
-	in->unruled = in->layout && !holds_rules(&in->like, in->family);
-	if (in->n_sources != 1 || in->sharded)
-		return 0;
-	return ws_relate_source(in->sources[0], in->family, is_ruled(in) ? in->layout : NULL,
-	                        &in->like, &in->related, err);
+	const struct ws_layout *like = ws_reference_layout(&in->like, err);
+	ws_input_rules_hold(in);
+	return like ? ws_relate_source(in->sources[0], in->family, is_ruled(in) ? in->layout : NULL,
+	                               like, &in->related, err) :
+	              -1;
 }
 
 /* ---- items ---- */
@@ -235,8 +254,10 @@ static int relate_names(struct ws_input *in, struct ws_err *err)
 static int make_items(struct ws_input *in, struct ws_err *err)
 {
 	const bool like = in->like.n && !in->sharded && !is_ruled(in);
-	const struct ws_catalog_opts opts = { .family = in->family,
-		                              .layout = like ? in->like.layout : in->layout,
+	const struct ws_catalog_opts opts = { .family = in->same ? NULL : in->family,
+		                              .layout = in->same ? NULL :
+		                                        like     ? in->like.layout :
+		                                                   in->layout,
 		                              .names = in->related.names,
 		                              .sharded = in->sharded };
 	if (ws_catalog_make((const struct ws_source *const *)in->sources, in->n_sources, &opts,
@@ -306,7 +327,7 @@ static int make_catalog(struct ws_input *in, const struct ws_input_opts *o, stru
 		return 0;
 	if (make_items(in, err))
 		return -1;
-	return o->transform && ws_transform_wanted(o->transform) ?
+	return transforms(o) ?
 	               make_transform(in, o->transform, err) :
 	               0;
 }
@@ -321,13 +342,24 @@ int ws_input_open(const struct ws_input_opts *opts, struct ws_input *out, struct
 	if (rc == 0)
 		rc = find_config(out, opts, config_dir, err);
 	free(config_dir);
-	if (rc || find_family(out, opts, err) || make_layouts(out, opts, err) ||
-	    find_reference(out, opts, err) || relate_names(out, err) ||
+	if (!rc)
+		rc = find_family(out, opts, err) || find_reference(out, opts, err) ? -1 : 0;
+	out->same = !rc && is_same(out, opts);
+	if (rc || (!out->same && make_layouts(out, opts, err)) || relate_names(out, err) ||
 	    make_catalog(out, opts, err)) {
 		ws_input_close(out);
 		return -1;
 	}
 	return 0;
+}
+
+const struct ws_layout *ws_input_layout(struct ws_input *in)
+{
+	const struct ws_layout_opts whole = { .tp = 1, .ep = 1 };
+	if (in->same && !in->layout && ws_input_known(in) &&
+	    ws_layout_make(in->family, in->config, &whole, &in->layout, &in->why))
+		in->layout = NULL;
+	return in->layout;
 }
 
 void ws_input_close(struct ws_input *in)

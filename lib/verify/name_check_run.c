@@ -302,8 +302,7 @@ static void judge(const struct ws_name_check_run_opts *o, const struct ws_name_c
 
 /* ---- by a reference ---- */
 
-static const struct ws_reference *reference_of(const struct ws_input *in,
-                                               const struct ws_name_check_target *t)
+static struct ws_reference *reference_of(struct ws_input *in, const struct ws_name_check_target *t)
 {
 	const bool its = in->like_named || (*t->start && strcmp(in->like_of, t->start) == 0);
 	return in->like.n && its ? &in->like : NULL;
@@ -365,17 +364,37 @@ static void say_reference(struct ws_name_check_run *out, const struct ws_input *
 	append(out, text);
 }
 
+static void confirm(struct ws_name_check_run *out, const struct ws_input *in)
+{
+	out->by_reference = true;
+	out->layered = true;
+	out->checked = true;
+	out->own_config = false;
+	*out->why = '\0';
+	say_reference(out, in);
+}
+
+/* Only what does not depend on names is left to be checked. */
+static int compare_same(const struct ws_name_check_run_opts *o,
+                        const struct ws_namecheck_opts *check, struct ws_name_check_run *out,
+                        struct ws_err *err)
+{
+	if (ws_namecheck_same(check, &out->found, err))
+		return -1;
+	confirm(out, o->input);
+	return 0;
+}
+
 /* With rules and a reference both must hold; what the rules find comes first. */
-static int compare_like(const struct ws_name_check_run_opts *o,
-                        const struct ws_name_check_target *t, const struct ws_reference *like,
+static int compare_like(const struct ws_name_check_run_opts *o, struct ws_reference *like,
                         const struct ws_namecheck_opts *check, struct ws_name_check_run *out,
                         struct ws_err *err)
 {
 	struct ws_namecheck_opts by = *check;
 	struct ws_findings f;
-	if (is_other(like, t))
-		return o->input->like_named ? refuse_other(like, t, err) : 0;
-	by.layout = like->layout;
+	by.layout = ws_reference_layout(like, err);
+	if (!by.layout)
+		return -1;
 	by.listing = NULL;
 	by.config = like->config ? like->config : check->config;
 	if (out->layout) {
@@ -394,12 +413,7 @@ static int compare_like(const struct ws_name_check_run_opts *o,
 	} else {
 		ws_findings_free(&f);
 	}
-	out->by_reference = true;
-	out->layered = true;
-	out->checked = true;
-	out->own_config = false;
-	*out->why = '\0';
-	say_reference(out, o->input);
+	confirm(out, o->input);
 	return !out->layout && check->listing && !check->listing->received && !f.errors ?
 	               compare_list(check, out, err) :
 	               0;
@@ -442,23 +456,48 @@ static int compare_known(const struct ws_name_check_run_opts *o,
 	return 0;
 }
 
+static void forget_layout(struct ws_namecheck_opts *check, struct ws_name_check_run *out)
+{
+	ws_layout_free(out->layout);
+	out->layout = NULL;
+	check->layout = NULL;
+}
+
 static int compare(const struct ws_name_check_run_opts *o, const struct ws_name_check_target *t,
                    struct ws_namecheck_opts *check, const char *unknown,
                    struct ws_name_check_run *out, struct ws_err *err)
 {
-	const struct ws_reference *like = reference_of(o->input, t);
+	struct ws_reference *like = reference_of(o->input, t);
 	char foreign[384] = "";
+	if (like && is_other(like, t)) {
+		if (o->input->like_named)
+			return refuse_other(like, t, err);
+		like = NULL;
+	}
 	find_other_model(o, t, foreign, sizeof foreign);
 	if (like && (*foreign || !out->layout || o->input->unruled)) {
-		ws_layout_free(out->layout);
-		out->layout = NULL;
-		return compare_like(o, t, like, check, out, err);
+		forget_layout(check, out);
+		return compare_like(o, like, check, out, err);
 	}
 	if (*foreign && is_composed(o, t))
 		return skip_composed(check, foreign, out);
 	if (compare_known(o, t, check, foreign, unknown, out, err))
 		return -1;
-	return like && !out->found.errors ? compare_like(o, t, like, check, out, err) : 0;
+	if (like && out->found.errors && !ws_input_rules_hold(o->input)) {
+		ws_findings_free(&out->found);
+		*out->against = '\0';
+		forget_layout(check, out);
+		return compare_like(o, like, check, out, err);
+	}
+	return like && !out->found.errors ? compare_like(o, like, check, out, err) : 0;
+}
+
+/* The source has the tensors of the reference, all of which are sent, and no list contradicts. */
+static bool is_same(const struct ws_name_check_run_opts *o, const struct ws_name_check_target *t)
+{
+	const struct ws_reference *like = reference_of(o->input, t);
+	return like && o->input->same && !o->n_include && !o->n_exclude && !o->elsewhere &&
+	       !*t->listed && !is_other(like, t);
 }
 
 /* A reference that was found and is not used is told. */
@@ -477,7 +516,9 @@ int ws_name_check_run(const struct ws_name_check_run_opts *o, const struct ws_na
 	char unknown[384] = "";
 	const char *unlisted = "";
 	*out = (struct ws_name_check_run){ 0 };
-	if (ws_name_check_layout(o->input, t, &out->layout, unknown, sizeof unknown, err))
+	const bool same = is_same(o, t);
+	if (!same &&
+	    ws_name_check_layout(o->input, t, &out->layout, unknown, sizeof unknown, err))
 		return -1;
 	const bool shown = is_listed(t, &unlisted) ||
 	                   (*t->listed && t->listing.received && t->listing.n);
@@ -507,7 +548,7 @@ int ws_name_check_run(const struct ws_name_check_run_opts *o, const struct ws_na
 		.tied_later = o->tied_later,
 		.cancel = o->cancel,
 	};
-	if (compare(o, t, &check, unknown, out, err)) {
+	if (same ? compare_same(o, &check, out, err) : compare(o, t, &check, unknown, out, err)) {
 		ws_name_check_run_free(out);
 		return -1;
 	}

@@ -175,7 +175,7 @@ static void compare_endpoint(struct verify *v, const struct ws_hashes *h, size_t
 	const bool whole = !v->infos[i].keeps_anything || !chooses(v->opts);
 	struct ws_checksums *sums = &v->sums[i];
 	struct ws_hash_count count = {
-		.layout = v->infos[i].keeps_anything ? NULL : v->opts->input->layout,
+		.layout = v->infos[i].keeps_anything ? NULL : ws_input_layout(v->opts->input),
 		.include = v->opts->include, .n_include = v->opts->n_include,
 		.exclude = v->opts->exclude, .n_exclude = v->opts->n_exclude,
 	};

@@ -53,13 +53,16 @@ struct ws_input {
 	bool fallback;                  /* the config is the options' fallback */
 	/* the generic family if the config's is unknown, or there is no config */
 	const struct ws_family *family;
-	struct ws_layout *layout;       /* at tp 1, to split fused tensors; NULL: see `why` */
+	/* at tp 1, to split fused tensors; NULL: see `why`, or it is not needed yet
+	 * (ws_input_layout) */
+	struct ws_layout *layout;
 	struct ws_layout *sharded;      /* of the ranks that saved it; NULL: it is whole */
 	struct ws_catalog *stored;      /* the tensors as the source has them */
 	struct ws_reference like;       /* n 0: none */
 	bool like_named;                /* by the options, for all servers */
 	char like_of[1024];             /* else: for servers with this start_path */
 	char like_unused[512];          /* why one that was found is not used; "" */
+	bool same;                      /* the source has its tensors, and nothing is transformed */
 	bool unruled;                   /* the family's rules do not hold for the reference */
 	struct ws_related related;      /* the names of the one source at the reference */
 	bool packed_scales;             /* the transform packs the scales of FP8 */
@@ -76,6 +79,10 @@ int ws_input_open(const struct ws_input_opts *opts, struct ws_input *out, struct
 void ws_input_close(struct ws_input *in); /* NULL and all zero are fine */
 /* Is the model's family known, with the parameters that servers have? */
 bool ws_input_known(const struct ws_input *in);
+/* Its layout, made now if it was not needed so far; NULL: see `why`. */
+const struct ws_layout *ws_input_layout(struct ws_input *in);
+/* Do the family's rules hold for the reference, as far as there is one? */
+bool ws_input_rules_hold(struct ws_input *in);
 
 /* Reports the work of an input's transform so far. */
 void ws_transform_report(const struct ws_transform *t, struct ws_transform_report *out);

@@ -86,7 +86,7 @@ void ws_name_check_target_free(struct ws_name_check_target *t); /* NULL is fine 
 bool ws_name_check_same(const struct ws_name_check_target *a, const struct ws_name_check_target *b);
 
 struct ws_name_check_run_opts {
-	const struct ws_input *input; /* borrowed until ws_name_check_run_free, as all of this */
+	struct ws_input *input; /* borrowed until ws_name_check_run_free, as all of this */
 	const struct ws_plan *plan;   /* NULL */
 	/* as of ws_namecheck_opts */
 	const char *const *include, *const *exclude;

@@ -152,6 +152,9 @@ struct ws_namecheck_opts {
  * listing of received tensors (of an endpoint without a model) is compared by shapes only. Findings
  * own their strings. */
 int ws_namecheck(const struct ws_namecheck_opts *opts, struct ws_findings *out, struct ws_err *err);
+/* The same for items that are the tensors of a reference, none of which is left out. */
+int ws_namecheck_same(const struct ws_namecheck_opts *opts, struct ws_findings *out,
+                      struct ws_err *err);
 void ws_findings_free(struct ws_findings *f); /* NULL is fine */
 /* Counts what the globs leave out of the source, where nothing is compared. */
 void ws_namecheck_left_out(const struct ws_namecheck_opts *opts, struct ws_findings *out);

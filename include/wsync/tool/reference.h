@@ -21,8 +21,9 @@ struct ws_reference {
 	const struct ws_tensor *tensors; /* owned */
 	size_t n;
 	struct ws_config *config;        /* beside it; NULL: none */
-	struct ws_layout *layout;        /* ws_layout_like of it */
 	/* private */
+	struct ws_layout *layout;        /* see ws_reference_layout */
+	const struct ws_family *generic;
 	struct ws_source *source;        /* NULL: saved lines */
 	struct ws_tensor *made;          /* of saved lines */
 	struct ws_weight_list list;
@@ -35,6 +36,10 @@ int ws_reference_open(const char *path, const struct ws_family *generic, struct 
                       struct ws_err *err);
 /* Is there a checkpoint at this path, or beside this config.json? */
 bool ws_reference_at(const char *path);
+/* ws_layout_like of it, made when it is first needed. NULL: err says why. */
+const struct ws_layout *ws_reference_layout(struct ws_reference *r, struct ws_err *err);
+/* Has the source the same tensors, of the same shapes and dtypes? */
+bool ws_reference_same(const struct ws_reference *r, const struct ws_source *s);
 void ws_reference_close(struct ws_reference *r); /* NULL and all zero are fine */
 /* Do the two share a file? A source is no reference for itself. */
 bool ws_reference_is(const struct ws_reference *r, const struct ws_source *s);

@@ -56,7 +56,7 @@ struct ws_verify_result {
 struct ws_verify_opts {
 	const char *const *endpoints; /* URLs as ws_endpoint_normalize leaves them */
 	size_t n_endpoints;
-	const struct ws_input *input;
+	struct ws_input *input;
 	/* globs, as ws_plan_opts; nothing that they leave out is unexpected */
 	const char *const *include, *const *exclude;
 	size_t n_include, n_exclude;

@@ -52,6 +52,21 @@ struct ws_source {
 	struct ws_trace *trace;    /* NULL: none */
 };
 
+/* The names alone, which are half of a header. */
+static char *keep_names(struct ws_tensor *tensors, size_t n)
+{
+	size_t bytes = 1;
+	for (size_t i = 0; i < n; i++)
+		bytes += strlen(tensors[i].name) + 1;
+	char *text = malloc(bytes), *at = text;
+	for (size_t i = 0; text && i < n; i++) {
+		const size_t size = strlen(tensors[i].name) + 1;
+		tensors[i].name = memcpy(at, tensors[i].name, size);
+		at += size;
+	}
+	return text;
+}
+
 /* Moves the header's contents into the part. */
 static int append(struct ws_source *s, struct ws_safetensors *st, struct ws_err *err)
 {
@@ -66,9 +81,8 @@ static int append(struct ws_source *s, struct ws_safetensors *st, struct ws_err 
 		*t = st->tensors[i];
 		t->file = (uint32_t)(s->n_parts - 1);
 	}
-	part->text = st->text;
-	st->text = NULL;
-	return 0;
+	part->text = keep_names(&s->tensors[part->first], st->n_tensors);
+	return part->text ? 0 : ws_oom(err);
 }
 
 /* True for "org/name", the form of Hugging Face Hub names. */

@@ -230,6 +230,11 @@ int ws_scan_string(struct ws_scan *s, const char *what, char **out)
 			dst += n;
 			continue;
 		}
+		if ((unsigned char)c < 0x80) {
+			*dst++ = c;
+			s->at++;
+			continue;
+		}
 		const size_t n = ws_utf8_step(s->text + s->at, s->len - s->at);
 		if (n == 0)
 			return no_json(s, s->at, "invalid UTF-8");

@@ -241,17 +241,13 @@ static int open_source(struct ws_reference *r, const char *path, struct ws_err *
 int ws_reference_open(const char *path, const struct ws_family *generic, struct ws_reference *out,
                       struct ws_err *err)
 {
-	struct ws_reference r = { .n = 0 };
+	struct ws_reference r = { .generic = generic };
 	snprintf(r.name, sizeof r.name, "%s", path);
 	int rc = is_lines(path) ? read_lines(&r, path, err) : open_source(&r, path, err);
 	if (!rc && !r.n)
 		rc = ws_err_set(err, WS_EINPUT, "%s is no reference: it has no tensors", path);
 	if (!rc)
 		rc = check_layers(&r, err);
-	const struct ws_layout_like like = { .name = r.name, .tensors = r.tensors, .n = r.n,
-		                             .config = r.config, .generic = generic };
-	if (!rc)
-		rc = ws_layout_like(&like, &r.layout, err);
 	if (rc)
 		ws_reference_close(&r);
 	else
@@ -269,6 +265,26 @@ void ws_reference_close(struct ws_reference *r)
 	ws_weight_list_free(&r->list);
 	free(r->made);
 	*r = (struct ws_reference){ .n = 0 };
+}
+
+const struct ws_layout *ws_reference_layout(struct ws_reference *r, struct ws_err *err)
+{
+	const struct ws_layout_like like = { .name = r->name, .tensors = r->tensors, .n = r->n,
+		                             .config = r->config, .generic = r->generic };
+	if (!r->layout && ws_layout_like(&like, &r->layout, err))
+		r->layout = NULL;
+	return r->layout;
+}
+
+bool ws_reference_same(const struct ws_reference *r, const struct ws_source *s)
+{
+	bool same = r->n == ws_source_count(s);
+	for (size_t i = 0; same && i < r->n; i++) {
+		const struct ws_tensor *a = &r->tensors[i], *b = ws_source_find(s, a->name);
+		same = b && a->dtype == b->dtype && a->n_dims == b->n_dims &&
+		       !memcmp(a->dims, b->dims, a->n_dims * sizeof *a->dims);
+	}
+	return same;
 }
 
 bool ws_reference_is(const struct ws_reference *r, const struct ws_source *s)

@@ -652,7 +652,7 @@ static int relate(struct relating *g, const struct ws_family *family)
 }
 
 int ws_relate_source(const struct ws_source *s, const struct ws_family *family,
-                     const struct ws_layout *known, const struct ws_reference *r,
+                     const struct ws_layout *known, const struct ws_layout *like,
                      struct ws_related *out, struct ws_err *err)
 {
 	const size_t n = ws_source_count(s);
@@ -662,7 +662,7 @@ int ws_relate_source(const struct ws_source *s, const struct ws_family *family,
 	size_t *kind_of = calloc(n + 1, sizeof *kind_of);
 	int rc = -1;
 	if (g && names && kind_of && out->arena) {
-		*g = (struct relating){ .source = s, .known = known, .like = r->layout,
+		*g = (struct relating){ .source = s, .known = known, .like = like,
 			                .names = names, .kind_of = kind_of, .out = out,
 			                .err = err };
 		rc = relate(g, family);

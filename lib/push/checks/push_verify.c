@@ -66,7 +66,7 @@ static int count_wrong(struct ws_push *p, size_t e, struct ws_checksums *c, size
 	const bool whole = is_alone(p) && !p->to.infos[e].keeps_anything;
 	struct ws_hash_count count = {
 		.wrong = calloc(p->from.plan->n_tensors + 1, sizeof *count.wrong),
-		.layout = p->to.infos[e].keeps_anything ? NULL : p->from.input.layout,
+		.layout = p->to.infos[e].keeps_anything ? NULL : ws_input_layout(&p->from.input),
 		.include = p->opts.include, .n_include = p->opts.n_include,
 		.exclude = p->opts.exclude, .n_exclude = p->opts.n_exclude,
 	};
