@@ -92,8 +92,9 @@ static const struct opt_program program = {
 	.name = "wsync-list-weights",
 	.args = "[SOURCE]...",
 	.summary = "List tensor names, dtypes and shapes. SOURCE is a .safetensors file, a "
-	           "checkpoint directory, cuda-ipc:MANIFEST (GPU memory of a trainer) or "
-	           "synthetic:MODEL[:SEED]; without it, the running endpoints are listed. "
+	           "checkpoint directory, hf:ORG/NAME (Hugging Face cache), "
+	           "cuda-ipc:MANIFEST (GPU memory of a trainer) or synthetic:MODEL[:SEED]; "
+	           "without it, the running endpoints are listed. "
 	           "Transforms need --as-sent or --checksum; --config needs --as-sent or "
 	           "--runtime.",
 	.examples = { "wsync-list-weights ckpt/ --include '*.layers.0.*' --hash",

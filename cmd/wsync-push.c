@@ -156,8 +156,9 @@ static const struct opt_program program = {
 	.name = "wsync-push",
 	.args = "SOURCE...",
 	.summary = "Push model weights into running inference servers. SOURCE is a .safetensors "
-	           "file, a checkpoint directory, cuda-ipc:MANIFEST (GPU memory of a trainer) or "
-	           "synthetic:MODEL[:SEED]; several are one checkpoint.",
+	           "file, a checkpoint directory, hf:ORG/NAME (Hugging Face cache), "
+	           "cuda-ipc:MANIFEST (GPU memory of a trainer) or synthetic:MODEL[:SEED]; "
+	           "several are one checkpoint.",
 	.examples = { "wsync-push ckpt/ --weight-version 120",
 	              "wsync-push ckpt/ -e gpu7:30000 -e gpu8:30000 --verify hash --json",
 	              "wsync-push --dry-run synthetic:deepseek-v3" },

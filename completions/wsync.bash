@@ -30,7 +30,7 @@ _wsync_tensors() {
 	local sources=() w
 	for w in "${words[@]:1}"; do
 		case $w in
-		synthetic:* | cuda-ipc:* | *.safetensors | *.index.json) sources+=("$w") ;;
+		synthetic:* | cuda-ipc:* | hf:* | *.safetensors | *.index.json) sources+=("$w") ;;
 		*) [ -d "$w" ] && sources+=("$w") ;;
 		esac
 	done
@@ -48,7 +48,7 @@ _wsync_sources() {
 	else
 		compopt -o filenames 2>/dev/null
 		mapfile -t COMPREPLY < <(compgen -d -- "$1"; compgen -G "$1*.safetensors"; compgen -G "$1*.json"
-			[ -n "$1" ] && compgen -W cuda-ipc: -- "$1")
+			[ -n "$1" ] && compgen -W 'cuda-ipc: hf:' -- "$1")
 	fi
 }
 

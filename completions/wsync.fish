@@ -20,7 +20,7 @@ end
 function __wsync_sources
     set -l file (string replace -rf '^cuda-ipc:' '' -- (commandline -ct))
     and printf 'cuda-ipc:%s\n' (string match '*.json' -- (__fish_complete_path $file | string split -f 1 \t))
-    printf '%s\n' cuda-ipc:
+    printf '%s\n' cuda-ipc: hf:
     printf 'synthetic:%s\n' qwen3-0.6b qwen3-8b qwen3-30b-a3b qwen3-235b-a22b deepseek-v3 llama-3.1-8b glm-4.5-air gpt-oss-20b
     __fish_complete_suffix .safetensors
 end

@@ -56,16 +56,17 @@ done | xargs perl -MText::Tabs -ne '
     END { exit $wide // 0 }' README.md CHANGELOG.md HACKING.md || failed=1
 
 # The library does not know the options of the programs: it names fields, "{pause}" (err.h). Options
-# of others are what users type at a server or a container; what follows the name of a program of
-# ours is a command.
+# of others are what users type at a server, a container or a converter; what follows the name of a
+# program of ours is a command.
 files 'lib/*.c' | xargs perl -0777 -ne '
     my $others = qr/--(?:enable|disable|quantization|ipc=host|pid|gpus)\b/;
+    my $tools = qr/\b(?:python|accelerate|hf) [^;]*/;
     my $vllm = qr/--(?:weight-transfer-config|worker-extension-cls)\b/;
     while (m{/\*.*?\*/|\x27(?:[^\x27\\]|\\.)+\x27|((?:"(?:[^"\\]|\\.)*"\s*)+)}gs) {
         next unless defined $1;
         (my $s = $1) =~ s/"\s*"//g;
         $s =~ s/^" --.*//; # the end of a command
-        $s =~ s/wsync-[a-z-]+ [^;]*|$others|$vllm//g;
+        $s =~ s/wsync-[a-z-]+ [^;]*|$others|$vllm|$tools//g;
         if ($s =~ /--[a-z]/) { print STDERR "$ARGV: the library names an option: $s\n"; $named = 1 }
     }
     END { exit $named // 0 }' || failed=1

@@ -7,6 +7,7 @@
  * file after this check: only the operator's own users should. */
 #include "gateway_core.h"
 
+#include "wsync/tool/hub.h"
 #include "wsync/tool/memory.h"
 #include "wsync/tool/str.h"
 
@@ -120,7 +121,10 @@ int gateway_find_source(const struct ws_gateway *g, const char **path, char **ow
                         struct ws_err *err)
 {
 	const char *manifest = ws_memory_path(*path);
-	char *real = realpath(manifest ? manifest : *path, NULL);
+	char *snapshot = NULL;
+	if (ws_hub_is(*path))
+		ws_hub_resolve(*path, &snapshot, NULL);
+	char *real = realpath(snapshot ? snapshot : manifest ? manifest : *path, NULL);
 	struct search s = { .gateway = g, .source = *path, .err = err };
 	int rc = 0;
 	*owned = NULL;
@@ -136,5 +140,6 @@ int gateway_find_source(const struct ws_gateway *g, const char **path, char **ow
 	if (rc == 0)
 		*path = *owned;
 	free(real);
+	free(snapshot);
 	return rc;
 }

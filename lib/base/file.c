@@ -22,7 +22,11 @@
 /* There is no such file to read: the user named a wrong one. */
 static int refuse_open(const char *path, struct ws_err *err)
 {
-	ws_err_errno(err, "open %s", path);
+	struct stat st;
+	const int why = errno;
+	const bool dangling = why == ENOENT && lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+	errno = why;
+	ws_err_errno(err, dangling ? "open %s, a link whose file is missing" : "open %s", path);
 	if (err && (err->native == ENOENT || err->native == ENOTDIR || err->native == ELOOP ||
 	            err->native == ENAMETOOLONG))
 		err->code = WS_EINPUT;

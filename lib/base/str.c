@@ -332,6 +332,19 @@ static char *hide_user(char *from, bool cut)
 	                                                         from;
 }
 
+/* Is the word "hf:ORG/NAME@REVISION" or "hf:NAME@REVISION", and not a user "hf" with a password? A
+ * slash in a password would be escaped, and a host has a domain or a port. */
+static bool is_snapshot(const char *word)
+{
+	const char *hf = word + (*word == '\'');
+	const char *end = hf + strcspn(hf, " \t\n"), *at = memchr(hf, '@', (size_t)(end - hf));
+	if (strncmp(hf, "hf:", 3) != 0 || !at)
+		return false;
+	const char *slash = memchr(hf, '/', (size_t)(at - hf));
+	const char *host = at + 1 + strcspn(at + 1, ".:@");
+	return slash ? slash > hf + 3 : at > hf + 3 && (host >= end || host + 1 == end);
+}
+
 /* Hides what stands between the first ':' and the last '@' of a word, or of all that follows a
  * quote. Returns the end of the word. */
 static char *hide_password(char *word, bool cut)
@@ -339,7 +352,8 @@ static char *hide_password(char *word, bool cut)
 	const size_t n = *word == '\'' ? strlen(word) : strcspn(word, " \t\n");
 	char *at = find_last_at(word, n), *end = word + (at ? (size_t)(at - word) : n);
 	char *colon = memchr(word, ':', (size_t)(end - word));
-	if (!colon || colon + 1 >= end || memmem(word, (size_t)(end - word), "://", 3) ||
+	if (!colon || colon + 1 >= end || is_snapshot(word) ||
+	    memmem(word, (size_t)(end - word), "://", 3) ||
 	    !(at || (cut && !word[strcspn(word, " \t\n")])))
 		return word + strcspn(word, " \t\n");
 	return hide(colon + 1, end);

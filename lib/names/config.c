@@ -8,8 +8,10 @@
 
 #include "file.h"
 #include "skip_index.h"
+#include "wsync/tool/hub.h"
 #include "wsync/tool/json_read.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -233,8 +235,9 @@ static int read_beside(struct ws_config *c, struct ws_err *err)
 	return rc;
 }
 
-int ws_config_open(const char *path, struct ws_config **out, struct ws_err *err)
+static int open_path(const char *path, struct ws_config **out, struct ws_err *err)
 {
+	const char *dir = path;
 	struct stat st;
 	struct ws_buf text;
 	char *inside = NULL;
@@ -251,6 +254,8 @@ int ws_config_open(const char *path, struct ws_config **out, struct ws_err *err)
 	}
 	if (ws_file_read(path, &text, err) == 0)
 		rc = ws_config_parse(ws_buf_str(&text), text.len, path, out, err);
+	else if (access(path, F_OK) && errno == ENOENT && !ws_hub_check_root(dir, err))
+		ws_hub_hint(path, err);
 	if (rc == 0 && read_beside(*out, err)) {
 		ws_config_free(*out);
 		*out = NULL;
@@ -259,6 +264,18 @@ int ws_config_open(const char *path, struct ws_config **out, struct ws_err *err)
 out:
 	ws_buf_free(&text);
 	free(inside);
+	return rc;
+}
+
+int ws_config_open(const char *path, struct ws_config **out, struct ws_err *err)
+{
+	char *dir;
+	if (!ws_hub_is(path))
+		return open_path(path, out, err);
+	if (ws_hub_resolve(path, &dir, err))
+		return -1;
+	const int rc = open_path(dir, out, err);
+	free(dir);
 	return rc;
 }
 

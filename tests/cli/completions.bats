@@ -96,6 +96,7 @@ needs_bash() { needs /usr/share/bash-completion/bash_completion; }
 	needs_bash
 	touch m.json
 	[ "$(complete_bash "wsync-push cuda-i" | tr '\n' ' ')" = "cuda-ipc: " ]
+	[ "$(complete_bash "wsync-push hf" | tr '\n' ' ')" = "hf: " ]
 	[ "$(complete_bash "wsync-push cuda-ipc:m" | tr '\n' ' ')" = "m.json " ]
 }
 

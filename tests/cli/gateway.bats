@@ -631,6 +631,11 @@ ask() {
 		ln -s "../blobs/${name##*/}" "$root/hub/snapshot/"
 	done
 	ln -s hub/snapshot "$root/latest"
+	mkdir -p "$root/hub/models--Q--M/snapshots" cache/snapshots
+	cp -r "$root/plain" "$root/hub/models--Q--M/snapshots/abc"
+	cp -r "$root/plain" cache/snapshots/abc
+	ln -s "$scratch/cache" "$root/hub/models--Q--Outside"
+	export HF_HUB_CACHE=$root/hub
 	start_up gateway wsync-gateway --listen 127.0.0.1:0 --source-root "$root"
 	register "$one"
 	for ckpt in "${links[@]}"; do
@@ -644,6 +649,13 @@ ask() {
 	for ckpt in plain hub/snapshot latest; do
 		call /sync_inference_weights "{\"source\":\"$root/$ckpt\"}"
 		expect_code 200
+	done
+	call /sync_inference_weights '{"source":"hf:Q/M"}'
+	expect_code 200
+	for ckpt in hf:Q/Outside hf:Q/None hf:../M; do
+		call /sync_inference_weights "{\"source\":\"$ckpt\"}"
+		expect_code 400
+		out_has "not below a directory that sources may come from"
 	done
 }
 

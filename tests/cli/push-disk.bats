@@ -55,6 +55,27 @@ names() { (cd "$1" && find . -mindepth 1 -printf '%P\n' | LC_ALL=C sort | tr '\n
 	[ "$(names m)" = "config.json model.safetensors tokenizer.json " ]
 }
 
+@test "a snapshot of the Hugging Face cache is loaded from where it lies" {
+	model qwen3
+	endpoint one --model m
+	mkdir -p hub/models--Q--M/{blobs,snapshots/abc,refs}
+	for name in config.json model.safetensors tokenizer.json; do
+		cp "m/$name" "hub/models--Q--M/blobs/$name"
+		ln -s "../../blobs/$name" "hub/models--Q--M/snapshots/abc/$name"
+	done
+	printf abc >hub/models--Q--M/refs/main
+	export HF_HUB_CACHE=hub
+	try wsync-push hf:Q/M --config hf:Q/M -e "$url" --backend disk --json
+	expect_status 0
+	expect_json '[l["disk_path"] for l in lines if l["type"] == "plan"]' \
+		"['$PWD/hub/models--Q--M/snapshots/abc']"
+	try wsync-push hf:Q/M -e "$url" --verify hash
+	expect_status 0
+	try wsync-push hub/models--Q--M -e "$url"
+	expect_status 3
+	err_has "name its snapshot: hf:Q/M, or hub/models--Q--M/snapshots/abc"
+}
+
 @test "servers load no file that is not pushed" {
 	model qwen3
 	endpoint a --model m

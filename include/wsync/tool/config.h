@@ -21,7 +21,8 @@ extern "C" {
 
 struct ws_config; /* opaque, read-only after opening */
 
-/* path: a config.json, or its directory. WS_EINPUT: not a JSON object, or over 16 MiB. */
+/* path: a config.json, its directory, or hf:ORG/NAME (hub.h). WS_EINPUT: not a JSON object, or over
+ * 16 MiB. */
 int ws_config_open(const char *path, struct ws_config **out, struct ws_err *err);
 int ws_config_parse(const char *text, size_t n, const char *what, struct ws_config **out,
                     struct ws_err *err);

@@ -36,9 +36,10 @@ struct ws_tensor {
 };
 
 /* Each path is a .safetensors file, a model.safetensors.index.json, a directory with one of them (a
- * directory without an index but with several *.safetensors files takes all of them, sorted), or
- * synthetic:MODEL[:SEED]. A name that occurs twice is WS_EINPUT and names both files. Every
- * malformed file is WS_EINPUT with a sentence naming the file, the tensor and the byte. */
+ * directory without an index but with several *.safetensors files takes all of them, sorted),
+ * hf:ORG/NAME[@REVISION] (hub.h), or synthetic:MODEL[:SEED]. A name that occurs twice is WS_EINPUT
+ * and names both files. Every malformed file is WS_EINPUT with a sentence naming the file, the
+ * tensor and the byte. */
 int ws_source_open(const char *const *paths, size_t n_paths, struct ws_source **out,
                    struct ws_err *err);
 

@@ -14,6 +14,7 @@
 #include "name_index.h"
 #include "region.h"
 #include "synthetic.h"
+#include "wsync/tool/hub.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -109,6 +110,8 @@ static int explain_open(const char *name, struct ws_err *err)
 		return ws_err_hint(err, "allow more open files with ulimit -n");
 	if (err && err->native == ENOENT && is_address(name))
 		return ws_err_hint(err, "a server is named by {endpoints} %s", name);
+	if (err && (err->native == ENOENT || err->native == ENOTDIR) && ws_hub_hint(name, err))
+		return -1;
 	if (err && err->native == ENOENT && is_hub_name(name))
 		return ws_err_hint(err, "a model of the Hugging Face Hub has to be fetched first: "
 		                   "hf download %s", name);

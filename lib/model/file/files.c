@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "files.h"
 
+#include "wsync/tool/hub.h"
 #include "wsync/tool/memory.h"
 #include "wsync/tool/str.h"
 
@@ -92,8 +93,10 @@ static int add_index(struct ws_file_list *list, const char *path, const char *di
 	}
 	if (missing == 0)
 		return 0;
-	return ws_err_set(err, WS_EINPUT, "%s: %zu of %zu shards are missing, the first is %s",
-	                  path, missing, index.n_shards, index.shards[first_missing]);
+	ws_err_set(err, WS_EINPUT, "%s: %zu of %zu shards are missing, the first is %s", path,
+	           missing, index.n_shards, index.shards[first_missing]);
+	ws_hub_hint(path, err);
+	return -1;
 }
 
 static int is_safetensors(const struct dirent *e)
@@ -122,8 +125,13 @@ static int no_checkpoint(const char *dir, struct ws_err *err)
 {
 	ws_err_set(err, WS_EINPUT, "%s: no checkpoint there: looked for %s, %s and *.safetensors",
 	           dir, index_name, single_name);
-	return has_pickles(dir) ? ws_err_hint(err, "it holds a PyTorch pickle: save it as "
-	                                           "safetensors") : -1;
+	if (has_pickles(dir))
+		return ws_err_hint(err, "it holds a PyTorch pickle: save it as safetensors");
+	char *inside = join(dir, "");
+	if (inside && ws_hub_check_root(dir, err) == 0)
+		ws_hub_hint(inside, err);
+	free(inside);
+	return -1;
 }
 
 /* Returns N of "...-00001-of-0000N.safetensors"; 0: another kind of name. */
@@ -151,8 +159,13 @@ static int check_complete(const char *dir, struct dirent **entries, int n, struc
 			return 0;
 	if (promised <= (unsigned long)n)
 		return 0;
-	return ws_err_set(err, WS_EINPUT, "%s: holds %d of %lu shards and no %s", dir, n, promised,
-	                  index_name);
+	char *inside = join(dir, index_name);
+	ws_err_set(err, WS_EINPUT, "%s: holds %d of %lu shards and no %s", dir, n, promised,
+	           index_name);
+	if (inside)
+		ws_hub_hint(inside, err);
+	free(inside);
+	return -1;
 }
 
 static int add_all_of(struct ws_file_list *list, const char *dir, struct ws_err *err)
@@ -255,15 +268,9 @@ static int add_memory(struct ws_file_list *list, const char *path, struct ws_err
 	return rc;
 }
 
-int ws_files_add(struct ws_file_list *list, const char *path, struct ws_err *err)
+static int add_on_disk(struct ws_file_list *list, const char *path, struct ws_err *err)
 {
 	struct stat st;
-	if (!*path) {
-		ws_err_set(err, WS_EUSAGE, "the name of a checkpoint is empty");
-		return ws_err_hint(err, "is a variable of the shell not set?");
-	}
-	if (ws_memory_path(path))
-		return add_memory(list, path, err);
 	/* A missing file is reported when it is opened. */
 	const bool directory = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 	char *dir = directory ? strdup(path) : directory_of(path);
@@ -279,6 +286,24 @@ int ws_files_add(struct ws_file_list *list, const char *path, struct ws_err *err
 	if (rc == 0)
 		rc = note_config(list, dir, err);
 	free(dir);
+	return rc;
+}
+
+int ws_files_add(struct ws_file_list *list, const char *path, struct ws_err *err)
+{
+	char *snapshot;
+	if (!*path) {
+		ws_err_set(err, WS_EUSAGE, "the name of a checkpoint is empty");
+		return ws_err_hint(err, "is a variable of the shell not set?");
+	}
+	if (ws_memory_path(path))
+		return add_memory(list, path, err);
+	if (!ws_hub_is(path))
+		return add_on_disk(list, path, err);
+	if (ws_hub_resolve(path, &snapshot, err))
+		return -1;
+	const int rc = add_on_disk(list, snapshot, err);
+	free(snapshot);
 	return rc;
 }
 

@@ -21,7 +21,7 @@ struct ws_file_list {
 
 #define WS_FILE_LIST_INIT { 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/* Adds the files of one path: a file, an index, or a directory. */
+/* Adds the files of one path: a file, an index, a directory, or hf:ORG/NAME (hub.h). */
 int ws_files_add(struct ws_file_list *list, const char *path, struct ws_err *err);
 void ws_files_free(struct ws_file_list *list); /* NULL is fine */
 

@@ -25,6 +25,7 @@
 
 #include "name_index.h"
 #include "plan_files.h"
+#include "wsync/tool/hub.h"
 #include "wsync/tool/memory.h"
 #include "wsync/tool/str.h"
 
@@ -103,11 +104,21 @@ static bool is_skipped(const struct ws_push *p, const char *name)
 	return strcmp(name, "mtp.safetensors") != 0 || strncmp(arch, "Glm", 3) != 0;
 }
 
-/* Returns NULL if servers load the files of the source and no others; else why not, perhaps in
- * dst. */
-static const char *compare_files(const struct ws_push *p, char *dst, size_t n)
+/* The source's directory: of hf:ORG/NAME that of its files, because the cache may change. NULL: out
+ * of memory. */
+static char *source_directory(const struct ws_push *p)
 {
 	const char *path = p->from.source->paths[0];
+	const char *file = ws_hub_is(path) ? ws_source_file_name(p->from.input.sources[0], 0) :
+	                                     NULL;
+	const char *slash = file ? strrchr(file, '/') : NULL;
+	return slash ? strndup(file, (size_t)(slash - file)) : strdup(path);
+}
+
+/* Returns NULL if servers load the files of the source and no others; else why not, perhaps in
+ * dst. */
+static const char *compare_files(const struct ws_push *p, const char *path, char *dst, size_t n)
+{
 	const struct ws_source *s = p->from.input.sources[0];
 	for (size_t i = 0; i < ws_source_file_count(s); i++) {
 		const char *name = file_of(ws_source_file_name(s, i));
@@ -137,8 +148,8 @@ static const char *compare_files(const struct ws_push *p, char *dst, size_t n)
 	return why;
 }
 
-/* Why servers cannot load the source itself; NULL: they can. */
-static const char *why_not(const struct ws_push *p, char *dst, size_t n)
+/* Why servers cannot load the source's directory, path, itself; NULL: they can. */
+static const char *why_not(const struct ws_push *p, const char *path, char *dst, size_t n)
 {
 	const char *changed = find_changed(p);
 	struct stat st;
@@ -150,22 +161,23 @@ static const char *why_not(const struct ws_push *p, char *dst, size_t n)
 		return "it was saved in shards";
 	if (p->from.source->n_paths != 1)
 		return "several sources are one checkpoint only here";
-	if (strncmp(p->from.source->paths[0], "synthetic:", 10) == 0)
+	if (strncmp(path, "synthetic:", 10) == 0)
 		return "it is synthetic";
-	if (ws_memory_path(p->from.source->paths[0]))
+	if (ws_memory_path(path))
 		return "it is memory of a GPU";
-	if (stat(p->from.source->paths[0], &st) || !S_ISDIR(st.st_mode))
+	if (stat(path, &st) || !S_ISDIR(st.st_mode))
 		return "it is a file, and servers load directories";
 	if (!changed)
-		return compare_files(p, dst, n);
+		return compare_files(p, path, dst, n);
 	snprintf(dst, n, "%.400s is not in it under this name and in this form", changed);
 	return dst;
 }
 
-static int plan_source(struct ws_push *p, struct push_disk *d, struct ws_err *err)
+static int plan_directory(struct ws_push *p, struct push_disk *d, const char *path,
+                          struct ws_err *err)
 {
 	char text[512];
-	const char *why = why_not(p, text, sizeof text);
+	const char *why = why_not(p, path, text, sizeof text);
 	if (why) {
 		ws_err_set(err, WS_EUSAGE, "servers cannot load %.300s as it lies there: %s",
 		           p->from.name, why);
@@ -175,11 +187,19 @@ static int plan_source(struct ws_push *p, struct push_disk *d, struct ws_err *er
 	}
 	/* Resolve links: the checked directory is then the loaded one, even if a link changes
 	 * meanwhile. */
-	d->path = realpath(p->from.source->paths[0], NULL);
+	d->path = realpath(path, NULL);
 	if (!d->path)
-		return ws_err_errno(err, "%s", p->from.source->paths[0]);
+		return ws_err_errno(err, "%s", path);
 	d->model_path = strdup(p->opts.disk_path ? p->opts.disk_path : d->path);
 	return d->model_path ? ws_check_utf8(d->model_path, "the source", err) : ws_oom(err);
+}
+
+static int plan_source(struct ws_push *p, struct push_disk *d, struct ws_err *err)
+{
+	char *path = source_directory(p);
+	const int rc = path ? plan_directory(p, d, path, err) : ws_oom(err);
+	free(path);
+	return rc;
 }
 
 char *push_disk_absolute(const char *path, const char *what, struct ws_err *err)
