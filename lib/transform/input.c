@@ -5,6 +5,7 @@
 #include "relate.h"
 #include "transform_core.h"
 #include "wsync/tool/shards.h"
+#include "wsync/tool/str.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -30,6 +31,41 @@ static int open_shards(struct ws_input *in, const struct ws_input_opts *o, char 
 	return 0;
 }
 
+/* The name of an adapter's factor in PEFT. */
+static bool is_factor(const char *name)
+{
+	static const char *const parts[] = { ".lora_A.", ".lora_B.", ".lora_embedding_A",
+		                             ".lora_embedding_B", ".lora_magnitude_vector" };
+	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+		if (strstr(name, parts[i]))
+			return true;
+	return false;
+}
+
+/* An adapter without its base is no checkpoint. It may also have whole modules (modules_to_save),
+ * and then its file has the name that PEFT gives it. */
+static int refuse_adapter(const struct ws_source *s, struct ws_err *err)
+{
+	bool adapter = ws_source_count(s) > 0, named = true;
+	const char *file = ws_source_file_name(s, 0), *slash = file ? strrchr(file, '/') : NULL;
+	for (size_t i = 0; adapter && i < ws_source_count(s); i++)
+		adapter = is_factor(ws_source_tensor(s, i)->name);
+	for (size_t i = 0; named && i < ws_source_file_count(s); i++) {
+		const char *path = ws_source_file_name(s, i), *at = strrchr(path, '/');
+		named = strncmp(at ? at + 1 : path, "adapter_model", 13) == 0;
+	}
+	if (!file || (!adapter && !named))
+		return 0;
+	char *dir = slash ? strndup(file, (size_t)(slash - file)) : strdup(".");
+	if (!dir)
+		return ws_oom(err);
+	ws_err_set(err, WS_EINPUT, "%s: an adapter, which has no weights of its base", file);
+	ws_err_hint(err, "push it with its base: wsync-push BASE --lora %s",
+	            ws_shell_word(dir).text);
+	free(dir);
+	return -1;
+}
+
 static int open_sources(struct ws_input *in, const struct ws_input_opts *o, char **config_dir,
                         struct ws_err *err)
 {
@@ -42,7 +78,7 @@ static int open_sources(struct ws_input *in, const struct ws_input_opts *o, char
 	if (o->n_paths && ws_source_open_with(&opts, o->paths, o->n_paths, &in->sources[0], err))
 		return -1;
 	in->n_sources = o->n_paths > 0;
-	return 0;
+	return o->n_paths ? refuse_adapter(in->sources[0], err) : 0;
 }
 
 /* ---- config ---- */

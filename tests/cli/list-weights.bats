@@ -165,8 +165,14 @@ hint: fetch the file with git lfs pull"
 	mkdir pickles && touch pickles/pytorch_model.bin
 	try wsync-list-weights pickles
 	expect_status 3
-	err_has "pickles: no checkpoint there"
-	err_has "hint: it holds a PyTorch pickle: save it as safetensors"
+	err_has "pickles: no safetensors files there, but a PyTorch pickle (pytorch_model.bin)"
+	err_has "hint: save it as safetensors, with transformers: from_pretrained, then save_pretr"
+	mkdir -p run/global_step_{5,10}/actor
+	touch run/global_step_{5,10}/actor/model_world_size_1_rank_0.pt
+	try wsync-push --dry-run run
+	expect_status 3
+	err_has "hint: merge them: python -m verl.model_merger merge --backend fsdp \
+--local_dir run/global_step_10/actor --target_dir OUT"
 	try wsync-list-weights Qwen/Qwen3-0.6B
 	expect_status 3
 	err_has "hf download Qwen/Qwen3-0.6B"

@@ -94,8 +94,9 @@ TEST(the_first_bytes_are_judged)
 		{ "version http", 12, X("is a Git LFS pointer, not the file itself"),
 		  "fetch the file with git lfs pull" },
 		{ "PK\3\4", 12,
-		  X("the header ends at byte 67324760, past the end of the file at 12"),
-		  "this looks like a PyTorch pickle: save it as safetensors" },
+		  X("not a safetensors file, but a PyTorch pickle"),
+		  "save its tensors as safetensors, with the names of the Hugging Face checkpoint "
+		  "(save_file of safetensors)" },
 		{ { 2, 0, 0, 0, 0, 0, 0, 0, ' ', '{' },
 		  10,
 		  X("the header does not begin with '{' at byte 8"),

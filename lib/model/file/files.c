@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "files.h"
 
+#include "foreign.h"
 #include "wsync/tool/hub.h"
 #include "wsync/tool/memory.h"
 #include "wsync/tool/str.h"
@@ -109,31 +110,6 @@ static int by_name(const struct dirent **a, const struct dirent **b)
 	return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static bool has_pickles(const char *dir)
-{
-	static const char *const names[] = { "pytorch_model.bin", "pytorch_model.bin.index.json" };
-	bool found = false;
-	for (size_t i = 0; i < sizeof names / sizeof names[0] && !found; i++) {
-		char *path = join(dir, names[i]);
-		found = path && access(path, F_OK) == 0;
-		free(path);
-	}
-	return found;
-}
-
-static int no_checkpoint(const char *dir, struct ws_err *err)
-{
-	ws_err_set(err, WS_EINPUT, "%s: no checkpoint there: looked for %s, %s and *.safetensors",
-	           dir, index_name, single_name);
-	if (has_pickles(dir))
-		return ws_err_hint(err, "it holds a PyTorch pickle: save it as safetensors");
-	char *inside = join(dir, "");
-	if (inside && ws_hub_check_root(dir, err) == 0)
-		ws_hub_hint(inside, err);
-	free(inside);
-	return -1;
-}
-
 /* Returns N of "...-00001-of-0000N.safetensors"; 0: another kind of name. */
 static unsigned long shards_promised(const char *name)
 {
@@ -176,7 +152,7 @@ static int add_all_of(struct ws_file_list *list, const char *dir, struct ws_err 
 		return ws_err_errno(err, "list %s", dir);
 	int rc = 0;
 	if (n == 0)
-		rc = no_checkpoint(dir, err);
+		rc = ws_foreign_directory(dir, err);
 	else
 		rc = check_complete(dir, entries, n, err);
 	for (int i = 0; i < n; i++) {

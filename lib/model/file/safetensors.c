@@ -12,6 +12,7 @@
 #include "safetensors.h"
 
 #include "file.h"
+#include "foreign.h"
 #include "name_index.h"
 
 #include <endian.h>
@@ -207,7 +208,8 @@ static int read_header(struct reader *r)
 	return check_twice(r) || check_layout(r) ? -1 : 0;
 }
 
-/* Reads N, the header's length, from the first 8 bytes of a file. */
+/* Reads N, the header's length, from the first 8 bytes of a file. A file of another format differs
+ * from one that was cut short in its ninth byte. */
 static int header_length(const uint8_t *first, const char *path, uint64_t size, size_t *out,
                          struct ws_err *err)
 {
@@ -230,9 +232,16 @@ static int header_length(const uint8_t *first, const char *path, uint64_t size, 
 	else
 		ws_err_set(err, WS_EINPUT, "%s: the header ends at byte %llu, past the end of the "
 		           "file at %llu", path, (ull)n + 8, (ull)size);
-	if (memcmp(first, "PK\3\4", 4) == 0 || first[0] == 0x80)
-		ws_err_hint(err, "this looks like a PyTorch pickle: save it as safetensors");
-	return -1;
+	return size > 8 && first[8] == '{' ? -1 : ws_foreign_file(path, first, err);
+}
+
+static int no_brace(const struct ws_scan *scan)
+{
+	uint8_t first[8];
+	const uint64_t n = htole64(scan->len);
+	memcpy(first, &n, sizeof first);
+	ws_scan_refuse(scan, "the header does not begin with '{' at byte 8");
+	return ws_foreign_file(scan->path, first, scan->err);
 }
 
 /* Takes ownership of the scan's text. */
@@ -243,8 +252,7 @@ static int parse_file(const struct ws_scan *scan, uint64_t size, struct ws_safet
 		.scan = *scan, .st = &st, .data_at = 8 + scan->len, .data = size - 8 - scan->len
 	};
 	r.scan.base = 8;
-	const int rc = scan->text[0] == '{' ? read_header(&r) :
-	               ws_scan_refuse(scan, "the header does not begin with '{' at byte 8");
+	const int rc = scan->text[0] == '{' ? read_header(&r) : no_brace(scan);
 	if (rc)
 		ws_safetensors_free(&st);
 	else
@@ -254,18 +262,20 @@ static int parse_file(const struct ws_scan *scan, uint64_t size, struct ws_safet
 
 static int too_short(const char *path, uint64_t size, struct ws_err *err)
 {
-	return ws_err_set(err, WS_EINPUT, "%s: has %llu bytes, fewer than the 8 that begin a "
-	                  "safetensors file", path, (ull)size);
+	static const uint8_t none[8];
+	ws_err_set(err, WS_EINPUT, "%s: has %llu bytes, fewer than the 8 that begin a safetensors "
+	           "file", path, (ull)size);
+	return ws_foreign_file(path, none, err);
 }
 
 int ws_safetensors_read(int fd, const char *path, uint64_t size, struct ws_safetensors *out,
                         struct ws_err *err)
 {
-	uint8_t first[8];
+	uint8_t first[9];
 	struct ws_scan scan = { .path = path, .err = err };
-	if (size < sizeof first)
+	if (size < 8)
 		return too_short(path, size, err);
-	if (ws_file_pread(fd, path, 0, first, sizeof first, err) ||
+	if (ws_file_pread(fd, path, 0, first, size < sizeof first ? 8 : sizeof first, err) ||
 	    header_length(first, path, size, &scan.len, err))
 		return -1;
 	scan.text = malloc(scan.len);

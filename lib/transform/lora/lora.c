@@ -3,14 +3,17 @@
 #include "lora_priv.h"
 
 #include "file.h"
+#include "foreign.h"
 #include "name_index.h"
 
 #include "wsync/tool/config.h"
+#include "wsync/tool/str.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { CONFIG_BYTES = 64 << 20 };
@@ -42,6 +45,30 @@ static int open_tensors(struct ws_adapter *a, struct ws_err *err)
 	                       &a->catalog, err);
 }
 
+/* There is no adapter_config.json: the path is the file beside it, or a directory above. */
+static void explain_missing(const struct ws_adapter *a, struct ws_err *err)
+{
+	struct stat st;
+	const char *slash = strrchr(a->dir, '/');
+	if (stat(a->dir, &st))
+		return;
+	if (!S_ISDIR(st.st_mode)) {
+		char *dir = slash ? strndup(a->dir, (size_t)(slash - a->dir) + 1) : strdup(".");
+		ws_err_set(err, WS_EINPUT, "%s: not the directory of an adapter", a->dir);
+		if (dir)
+			ws_err_hint(err, "name the directory: {adapters} %s",
+			            ws_shell_word(dir).text);
+		free(dir);
+		return;
+	}
+	char *dir = ws_foreign_adapter(a->dir);
+	ws_err_set(err, WS_EINPUT, "%s: no adapter_config.json there", a->dir);
+	if (dir)
+		ws_err_hint(err, "name the directory below: {adapters} %s",
+		            ws_shell_word(dir).text);
+	free(dir);
+}
+
 static int open_config(struct ws_adapter *a, struct ws_err *err)
 {
 	struct ws_buf text;
@@ -50,6 +77,8 @@ static int open_config(struct ws_adapter *a, struct ws_err *err)
 	if ((size_t)snprintf(path, sizeof path, "%s/adapter_config.json", a->dir) >= sizeof path)
 		return ws_err_set(err, WS_EINPUT, "%s: the path is too long", a->dir);
 	int rc = ws_file_read(path, &text, err);
+	if (rc && err && (err->native == ENOENT || err->native == ENOTDIR))
+		explain_missing(a, err);
 	if (rc == 0)
 		rc = ws_lora_config_parse(ws_buf_str(&text), text.len, path, &a->config, err);
 	ws_buf_free(&text);
