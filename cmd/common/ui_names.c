@@ -123,6 +123,24 @@ static void print_verdict(struct ui *ui, const struct ws_ev_names *n)
 	putchar('\n');
 }
 
+/* Which names were taken for others is always told. */
+static void print_related(struct ui *ui, const struct ws_related *r)
+{
+	for (size_t i = 0; r && i < r->n_rules; i++) {
+		const struct ws_related_rule *rule = &r->rules[i];
+		ui_head(ui, UI_PLAIN, "names");
+		printf("%zu name%s as in the reference: ", rule->names, rule->names == 1 ? "" : "s");
+		if (!*rule->from && !*rule->to)
+			puts("transformers has another word for them");
+		else if (!*rule->from)
+			printf("with %s\n", ui_text(rule->to));
+		else if (!*rule->to)
+			printf("without %s\n", ui_text(rule->from));
+		else
+			printf("%s instead of %s\n", ui_text(rule->to), ui_text(rule->from));
+	}
+}
+
 void ui_text_names(struct ui *ui, const struct ws_ev_names *n)
 {
 	const struct ws_name_check_run *a = n->run;
@@ -140,6 +158,7 @@ void ui_text_names(struct ui *ui, const struct ws_ev_names *n)
 	for (size_t i = 0; i < f->n_groups; i++)
 		if (f->groups[i].severity != WS_NOTE || ui->notes || ui->verbose)
 			print_group(ui, f, &f->groups[i]);
+	print_related(ui, a->related);
 	if (f->errors || f->warnings || ui->notes || ui->verbose)
 		print_verdict(ui, n);
 }
@@ -208,6 +227,15 @@ void ui_json_name_check(struct ws_jw *w, const struct ws_name_check_run *a)
 	ui_json_words(w, "why", a->why);
 	ui_json_text(w, "against", a->against);
 	ui_json_text(w, "family", a->family);
+	ws_jw_array(w, "related");
+	for (size_t i = 0; a->related && i < a->related->n_rules; i++) {
+		ws_jw_object(w, NULL);
+		ws_jw_str(w, "from", a->related->rules[i].from);
+		ws_jw_str(w, "to", a->related->rules[i].to);
+		ws_jw_uint(w, "names", a->related->rules[i].names);
+		ws_jw_end_object(w);
+	}
+	ws_jw_end_array(w);
 	ws_jw_uint(w, "sent", f->sent);
 	ws_jw_uint(w, "params", f->params);
 	ws_jw_uint(w, "parts", f->parts);

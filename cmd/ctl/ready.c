@@ -92,7 +92,7 @@ static int look_with_proof(struct ctl_job *job, const struct opt_args *args,
 		.log = &job->ui->log,
 		.cancel = &run_cancel,
 	};
-	if (ws_verify_quant(&proof, &transform, &quant, err))
+	if (ws_verify_look(&proof, &transform, &input.found, &quant, err))
 		return -1;
 	o->proof = &proof;
 	const int rc =

@@ -215,9 +215,10 @@ static int look(struct shown *s, const struct opt_args *args, struct ws_verify_r
 		.log = &s->job->ui->log,
 		.cancel = &run_cancel,
 	};
-	int rc = ws_verify_quant(&opts, &transform, &quant, err);
+	struct ws_input_found like;
+	int rc = ws_verify_look(&opts, &transform, &like, &quant, err);
 	if (!rc)
-		rc = verify_open_source(s->job, args, NULL, NULL, transform.quant, &in, err) ||
+		rc = verify_open_source(s->job, args, NULL, &like, transform.quant, &in, err) ||
 		                     verify_replicas(s->job, &in, err) ?
 		             -1 :
 		             ws_verify_weights(&opts, results, err);

@@ -177,6 +177,9 @@ struct ws_endpoint_info {
 	const char *version_path;
 	char model_path[1024];
 	char start_path[1024];    /* model_path at the start; an update from disk replaces that */
+	char revision[96];        /* of start_path, if that is a name on a hub; "": not told */
+	/* the snapshot of that in this machine's cache of the Hugging Face Hub; "": none */
+	char snapshot[1024];
 	const char *path_unused;  /* why its config.json is not the server's; NULL: it is. Static */
 	char served_model[256];
 	char model_type[64]; /* of its config.json; SGLang reports both since 0.5.6, else "" */

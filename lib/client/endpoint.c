@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* endpoint.c - opens connections for programs, and detects the server behind each URL. */
 #include "endpoint_call.h"
+#include "wsync/tool/hub.h"
 #include "lineage_probe.h"
 #include "vllm_probe.h"
 
@@ -277,6 +278,16 @@ static void settle_flush(struct ws_endpoint_info *info)
 	                         !info->disable_radix_cache;
 }
 
+/* The model of a server on another machine is here too, if it is from the hub and was fetched. */
+static void find_snapshot(struct ws_endpoint_info *info)
+{
+	char *dir = *info->start_path && info->start_path[0] != '/' ?
+	            ws_hub_find(info->start_path, *info->revision ? info->revision : NULL) : NULL;
+	if (dir && strlen(dir) < sizeof info->snapshot)
+		memcpy(info->snapshot, dir, strlen(dir) + 1);
+	free(dir);
+}
+
 static int probe(struct probe *p, struct ws_endpoint_info *infos, struct ws_err *errs,
                  struct ws_err *err)
 {
@@ -293,6 +304,7 @@ static int probe(struct probe *p, struct ws_endpoint_info *infos, struct ws_err 
 	if (ws_lineage_ask(&late, p->silent, p->signs, err))
 		return -1;
 	for (size_t i = 0; i < p->to->n; i++) {
+		find_snapshot(&infos[i]);
 		if (p->vllm[i])
 			continue;
 		p->signs[i].version = infos[i].version;

@@ -98,6 +98,7 @@ static bool read_argument(const char *command, char *dst, size_t n)
 static void take_path(const struct ws_json *root, struct ws_endpoint_info *info)
 {
 	take_text(root, "model_path", info->model_path, sizeof info->model_path);
+	take_text(root, "revision", info->revision, sizeof info->revision);
 	memcpy(info->start_path, info->model_path, sizeof info->start_path);
 	if (!read_argument(ws_json_get_string(root, "launch_command", ""), info->start_path,
 	                   sizeof info->start_path))

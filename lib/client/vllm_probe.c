@@ -109,6 +109,7 @@ void ws_vllm_decode_config(const struct ws_json *root, struct ws_endpoint_info *
 		info->path_unused = ws_overridden;
 	take_text(model, "model", info->model_path, sizeof info->model_path);
 	take_text(model, "model", info->start_path, sizeof info->start_path);
+	take_text(model, "revision", info->revision, sizeof info->revision);
 	take_text(cache, "cache_dtype", info->kv_cache_dtype, sizeof info->kv_cache_dtype);
 	info->disable_radix_cache = !ws_json_get_bool(cache, "enable_prefix_caching", true);
 	ws_json_double(ws_json_get(cache, "cpu_offload_gb"), &gb);

@@ -429,8 +429,9 @@ static int look_with_proof(struct ws_fleet *f, struct ws_fleet_look_opts *o,
 {
 	const struct ws_push_opts *p = &f->opts.push;
 	struct ws_transform_opts transform = { 0 };
-	const struct ws_input_opts input = {
+	struct ws_input_opts input = {
 		.paths = s->paths, .n_paths = s->n_paths, .map = p->map, .config = p->config,
+		.like = p->like,
 		.sharded_tp = p->sharded_tp, .sharded_ep = p->sharded_ep,
 		.memory = &ws_memory_cuda, .cancel = p->cancel,
 		.transform = p->transform ? &transform : NULL,
@@ -448,7 +449,7 @@ static int look_with_proof(struct ws_fleet *f, struct ws_fleet_look_opts *o,
 		.timeout_ns = f->until == WS_FOREVER ? 0 : ws_deadline_left(f->until) + 1,
 		.log = p->log, .cancel = p->cancel,
 	};
-	if (ws_verify_quant(&proof, &transform, &quant, err))
+	if (ws_verify_look(&proof, &transform, &input.found, &quant, err))
 		return -1;
 	o->proof = &proof;
 	const int rc = ws_input_open(&input, &in, err) || look(f, o, err) ? -1 : 0;

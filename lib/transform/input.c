@@ -189,11 +189,12 @@ static void open_found(struct ws_input *in, const struct ws_input_found *found)
 		snprintf(text, sizeof text, "it is of %.90s, and the server runs %.90s",
 		         ws_config_architecture(in->like.config), found->architecture);
 		leave_found(in, found->path, text);
-	} else if (is_source(in)) {
-		leave_found(in, found->path, "it is the source itself");
-	} else if (found->started &&
+	} else if (!found->cached && found->started &&
 	           ws_reference_changed(&in->like) > (uint64_t)found->started) {
 		leave_found(in, found->path, "its files have changed since the server's start");
+	} else if (!found->cached && !found->started && is_source(in)) {
+		leave_found(in, found->path, "it is the source itself, which may have changed "
+		            "since the server's start");
 	} else {
 		snprintf(in->like_of, sizeof in->like_of, "%s", found->of);
 		snprintf(in->like.name, sizeof in->like.name, "%s", found->name);

@@ -367,6 +367,7 @@ static void say_reference(struct ws_name_check_run *out, const struct ws_input *
 static void confirm(struct ws_name_check_run *out, const struct ws_input *in)
 {
 	out->by_reference = true;
+	out->related = &in->related;
 	out->layered = true;
 	out->checked = true;
 	out->own_config = false;

@@ -16,10 +16,9 @@ const char *ws_name_check_model_dir(const struct ws_endpoint_info *info)
 {
 	char path[1100];
 	struct stat st;
-	snprintf(path, sizeof path, "%s/config.json", info->start_path);
-	return info->start_path[0] == '/' && !info->path_unused && stat(path, &st) == 0 ?
-	               info->start_path :
-	               NULL;
+	const char *dir = info->start_path[0] == '/' ? info->start_path : info->snapshot;
+	snprintf(path, sizeof path, "%s/config.json", dir);
+	return *dir && !info->path_unused && stat(path, &st) == 0 ? dir : NULL;
 }
 
 /* vLLM's id is the time of its start. */
@@ -37,10 +36,14 @@ void ws_name_check_reference(const struct ws_endpoint_info *info, struct ws_inpu
 	memcpy(out->architecture, info->architecture, sizeof out->architecture);
 	if (info->path_unused || info->keeps_anything)
 		return;
-	if (info->start_path[0] == '/' && ws_reference_at(info->start_path)) {
-		snprintf(out->path, sizeof out->path, "%s", info->start_path);
-		snprintf(out->name, sizeof out->name, "%.600s", info->start_path);
-	}
+	const bool cached = info->start_path[0] != '/';
+	const char *dir = cached ? info->snapshot : info->start_path;
+	if (!*dir || !ws_reference_at(dir))
+		return;
+	out->cached = cached;
+	snprintf(out->path, sizeof out->path, "%s", dir);
+	snprintf(out->name, sizeof out->name, "%.600s%s", info->start_path, cached ? " as cached" :
+	         "");
 }
 
 struct ws_input_found ws_name_check_references(const struct ws_endpoint_info *infos, size_t n)

@@ -258,19 +258,28 @@ static void close_verify(struct verify *v)
 	free(v->index);
 }
 
-int ws_verify_quant(const struct ws_verify_opts *opts, struct ws_transform_opts *t,
-                    struct ws_config **config, struct ws_err *err)
+int ws_verify_look(const struct ws_verify_opts *opts, struct ws_transform_opts *t,
+                   struct ws_input_found *found, struct ws_config **config, struct ws_err *err)
 {
 	struct verify v = { .opts = opts };
 	*config = NULL;
-	if (t->quantize == WS_QUANTIZE_NONE || t->quant || !opts->n_endpoints)
+	*found = (struct ws_input_found){ .started = 0 };
+	struct ws_err why = WS_ERR_INIT;
+	if (!opts->n_endpoints)
 		return 0;
-	const int rc = open_client(&v, err) || probe(&v, err) ? -1 : 0;
-	if (!rc)
+	int rc = open_client(&v, &why) || probe(&v, &why) ? -1 : 0;
+	if (!rc) {
 		*config = ws_name_check_quant(v.infos, opts->n_endpoints, t);
+		*found = ws_name_check_references(v.infos, opts->n_endpoints);
+	}
 	if (*config)
 		t->quant = ws_config_quant(*config);
 	close_verify(&v);
+	/* What is asked next says the same of servers that do not answer. */
+	if (rc && (t->quantize == WS_QUANTIZE_NONE || t->quant) && why.code != WS_ECANCELLED)
+		return 0;
+	if (rc && err)
+		*err = why;
 	return rc;
 }
 

@@ -111,6 +111,7 @@ struct ws_name_check_run {
 	char against[1536]; /* "qwen3 at tp 2 by ckpt/config.json" */
 	char family[64];    /* "generic": unknown */
 	struct ws_findings found;
+	const struct ws_related *related; /* by_reference: the input's; else NULL */
 	struct ws_layout *layout; /* the server's; NULL: not known */
 };
 

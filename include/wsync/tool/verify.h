@@ -21,6 +21,7 @@ extern "C" {
 
 struct ws_config;
 struct ws_input;
+struct ws_input_found;
 struct ws_transform_opts;
 
 enum ws_verify_means {
@@ -76,11 +77,11 @@ struct ws_verify_opts {
 	const struct ws_cancel *cancel;
 };
 
-/* Before the input is opened: asks the endpoints for what a push asks them for before it makes FP8,
- * and sets t->quant to that of *config, which must outlive the input. *config NULL: no endpoint
- * decides, or none answered. opts->input is not used. */
-int ws_verify_quant(const struct ws_verify_opts *opts, struct ws_transform_opts *t,
-                    struct ws_config **config, struct ws_err *err);
+/* Before the input is opened: asks the endpoints what a push asks them for. Sets t->quant to that
+ * of *config, which must outlive the input (*config NULL: no endpoint decides, or none answered),
+ * and *found to their reference. opts->input is not used. */
+int ws_verify_look(const struct ws_verify_opts *opts, struct ws_transform_opts *t,
+                   struct ws_input_found *found, struct ws_config **config, struct ws_err *err);
 /* results: room for n_endpoints. 0: every endpoint said yes. Otherwise *err is WS_EMISMATCH
  * where any said no, else the first failure. */
 int ws_verify_weights(const struct ws_verify_opts *opts, struct ws_verify_result *results,
