@@ -209,6 +209,8 @@ static void open_beside(struct ws_input *in, const char *config)
 		return;
 	if (ws_reference_open(config, ws_namemap_generic(in->map), &in->like, &why))
 		leave_found(in, config, why.msg);
+	else if (is_source(in))
+		leave_found(in, config, "it is the source itself");
 	in->like_named = in->like.n > 0;
 }
 
@@ -268,11 +270,12 @@ static bool transforms(const struct ws_input_opts *o)
 	return o->transform && ws_transform_wanted(o->transform);
 }
 
-/* The names of a source that has the tensors of the reference need no rules. */
+/* The names of a source that has the tensors of the reference need no rules; but it proves nothing
+ * to be the same as itself. */
 static bool is_same(const struct ws_input *in, const struct ws_input_opts *o)
 {
 	return in->like.n && in->n_sources == 1 && !in->sharded_tp && !transforms(o) &&
-	       ws_reference_same(&in->like, in->sources[0]);
+	       (!ws_input_known(in) || !is_source(in)) && ws_reference_same(&in->like, in->sources[0]);
 }
 
 static int relate_names(struct ws_input *in, struct ws_err *err)

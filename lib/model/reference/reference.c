@@ -185,10 +185,21 @@ static int check_layers(const struct ws_reference *r, struct ws_err *err)
 		mark(list, &n, r->tensors[i].name);
 	const int64_t most = count_layers(list, n, layers, &gap);
 	free(list);
-	if (!most || gap < 0)
+	if (most && gap < 0)
 		return 0;
 	return ws_err_set(err, WS_EINPUT, "%s is no reference: it has no layer %" PRId64 ", and its "
-	                  "config.json has num_hidden_layers %" PRId64, r->name, gap, layers);
+	                  "config.json has num_hidden_layers %" PRId64, r->name, most ? gap : 0,
+	                  layers);
+}
+
+static int refuse_adapter(const struct ws_reference *r, struct ws_err *err)
+{
+	for (size_t i = 0; i < r->n; i++)
+		if (strstr(r->tensors[i].name, ".lora_"))
+			return ws_err_set(err, WS_EINPUT, "%s is no reference: it is an adapter, or "
+			                  "has one that is not merged (%s)", r->name,
+			                  ws_quote(r->tensors[i].name).text);
+	return 0;
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -247,7 +258,7 @@ int ws_reference_open(const char *path, const struct ws_family *generic, struct 
 	if (!rc && !r.n)
 		rc = ws_err_set(err, WS_EINPUT, "%s is no reference: it has no tensors", path);
 	if (!rc)
-		rc = check_layers(&r, err);
+		rc = refuse_adapter(&r, err) || check_layers(&r, err) ? -1 : 0;
 	if (rc)
 		ws_reference_close(&r);
 	else

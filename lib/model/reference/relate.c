@@ -223,7 +223,7 @@ static int collect_ours(struct relating *g, const struct ws_family *family)
 	return 0;
 }
 
-static int add_theirs(struct relating *g, const char *name)
+static int add_theirs(struct relating *g, const char *name, size_t n)
 {
 	char text[NAME];
 	bool full = false;
@@ -232,8 +232,9 @@ static int add_theirs(struct relating *g, const char *name)
 	struct kind *k = get_kind(g, &g->theirs, text, &full);
 	if (!k)
 		return full ? 1 : ws_oom(g->err);
-	if (!k->n++)
+	if (!k->n)
 		k->one = ws_arena_text(g->out->arena, name, strlen(name));
+	k->n += n;
 	return k->one ? 0 : ws_oom(g->err);
 }
 
@@ -273,20 +274,34 @@ static int add_synonym(struct relating *g, const struct kind *k)
 	return 0;
 }
 
-static int collect_theirs(struct relating *g)
+/* The parts that a source may have instead of this tensor. All experts are of one kind. */
+static int add_parts(struct relating *g, const struct ws_part *whole)
 {
 	char part[NAME];
+	struct ws_like_join j;
+	int rc = 0;
+	for (size_t k = 0; !rc && ws_layout_join_part(whole, k, part, sizeof part); k++) {
+		if (!ws_layout_find_join(g->like, part, &j))
+			return 0;
+		const size_t experts = whole->n_dims == 3 ? (size_t)whole->dims[0] : 1;
+		if (k == j.n_parts / experts)
+			return 0;
+		rc = add_theirs(g, part, experts);
+	}
+	return rc;
+}
+
+static int collect_theirs(struct relating *g)
+{
 	int rc = 0;
 	for (size_t i = 0; !rc && i < ws_layout_param_count(g->like); i++) {
 		const struct ws_param *q = ws_layout_param(g->like, i);
 		if (q->n_parts > 1)
-			rc = add_theirs(g, q->name);
+			rc = add_theirs(g, q->name, 1);
 	}
 	for (size_t i = 0; !rc && i < ws_layout_part_count(g->like); i++) {
-		const struct ws_part *p = ws_layout_part(g->like, i);
-		rc = add_theirs(g, p->name);
-		for (size_t k = 0; !rc && ws_layout_join_part(p, k, part, sizeof part); k++)
-			rc = add_theirs(g, part);
+		rc = add_theirs(g, ws_layout_part(g->like, i)->name, 1);
+		rc = rc ? rc : add_parts(g, ws_layout_part(g->like, i));
 	}
 	const size_t n = g->theirs.n;
 	for (size_t i = 0; !rc && i < n; i++)
@@ -369,7 +384,8 @@ static bool permuted(const struct segments *a, size_t a_end, const struct segmen
                      size_t first)
 {
 	bool used[MOST_SEGMENTS] = { false };
-	if (a_end != b_end || a_end == first)
+	/* Of two numbers it is not known which is which. */
+	if (a_end != b_end || a_end == first || count_marks(a, first, a_end) > 1)
 		return false;
 	for (size_t i = first; i < a_end; i++) {
 		size_t k = first;

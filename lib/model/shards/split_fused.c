@@ -203,8 +203,9 @@ bool ws_join_fits(const struct ws_part *whole, size_t n_parts, const struct ws_t
 	if (whole->n_dims != 3)
 		return t->n_dims == whole->n_dims && t->dims[0] < whole->dims[0] &&
 		       (t->n_dims < 2 || t->dims[1] == whole->dims[1]);
-	return t->n_dims == 2 && t->dims[1] == whole->dims[2] && n_parts &&
-	       t->dims[0] * (int64_t)(n_parts / (size_t)whole->dims[0]) == whole->dims[1];
+	const int64_t each = (int64_t)n_parts / whole->dims[0];
+	return t->n_dims == 2 && t->dims[1] == whole->dims[2] && each &&
+	       t->dims[0] == whole->dims[1] / each && whole->dims[1] % each == 0;
 }
 
 /* A stack has the parts one behind the other, and one axis more. */

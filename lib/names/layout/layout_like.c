@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_PARTNERS = 3 };
+enum { MOST_PARTNERS = 3, MOST_EXPERTS = 65536 };
 
 struct like {
 	struct ws_build b;
@@ -111,9 +111,15 @@ static size_t find(const struct like *k, const char *name)
 	return t && !k->taken[t - k->tensors] ? (size_t)(t - k->tensors) : SIZE_MAX;
 }
 
+static bool is_sized(int64_t rows)
+{
+	return rows > 0 && rows < (int64_t)1 << 40;
+}
+
 static bool go_together(const struct ws_tensor *a, const struct ws_tensor *b)
 {
 	return a->dtype == b->dtype && a->n_dims == b->n_dims && a->n_dims > 0 && a->n_dims < 3 &&
+	       is_sized(a->dims[0]) && is_sized(b->dims[0]) &&
 	       (a->n_dims == 1 || a->dims[1] == b->dims[1]);
 }
 
@@ -306,6 +312,9 @@ static int add_tied_head(struct like *k, const struct ws_tensor *body, const cha
 static int tie_heads(struct like *k)
 {
 	const bool tied = k->b.config && ws_config_tied(k->b.config);
+	int64_t said = 1;
+	const bool untied = k->b.config && ws_config_int(k->b.config, "tie_word_embeddings", &said) &&
+	                    !said;
 	char head[WS_NAME_MAX];
 	for (size_t i = 0; i < k->n; i++) {
 		const struct ws_tensor *t = &k->tensors[i];
@@ -314,7 +323,7 @@ static int tie_heads(struct like *k)
 		if (ws_names_find(&k->names, head)) {
 			if (tied)
 				tie(k, t->name, head);
-		} else if (add_tied_head(k, t, head)) {
+		} else if (!untied && add_tied_head(k, t, head)) {
 			return -1;
 		}
 	}
@@ -450,7 +459,9 @@ enum { N_STACKS = sizeof stacks / sizeof *stacks, N_FUSIONS = sizeof fusions / s
 
 static bool is_stack(const struct ws_part *whole, const char *module)
 {
-	return whole->n_dims == 3 && module - whole->name >= 8 && !strncmp(module - 8, "experts.", 8);
+	return whole->n_dims == 3 && whole->dims[0] > 0 && whole->dims[0] <= MOST_EXPERTS &&
+	       is_sized(whole->dims[1]) && is_sized(whole->dims[2]) &&
+	       module - whole->name >= 8 && !strncmp(module - 8, "experts.", 8);
 }
 
 const char *ws_layout_join_part(const struct ws_part *whole, size_t i, char *dst, size_t n)
@@ -486,7 +497,7 @@ static bool find_stack(const struct ws_layout *l, const char *name, const char *
                        struct ws_like_join *out)
 {
 	const char *leaf = number + segment(number) + 1;
-	const long long expert = atoll(number);
+	const long long expert = strspn(number, "0123456789") < 10 ? atoll(number) : MOST_EXPERTS;
 	char whole[WS_NAME_MAX];
 	for (size_t i = 0; i < 2 * N_STACKS; i++) {
 		const struct fusion *f = &stacks[i / 2];
@@ -496,7 +507,7 @@ static bool find_stack(const struct ws_layout *l, const char *name, const char *
 		             i % 2 ? ".weight" : "") >= (int)sizeof whole)
 			continue;
 		const struct ws_part *p = ws_layout_find_part(l, whole);
-		if (!p || p->n_dims != 3 || expert >= p->dims[0])
+		if (!p || !is_stack(p, module_of(p->name)) || expert >= p->dims[0])
 			continue;
 		*out = (struct ws_like_join){ p, (size_t)expert * count_parts(f) + (size_t)k,
 			                      count_parts(f) * (size_t)p->dims[0] };
