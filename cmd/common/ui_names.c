@@ -124,10 +124,10 @@ static void print_verdict(struct ui *ui, const struct ws_ev_names *n)
 }
 
 /* Which names were taken for others is always told. */
-static void print_related(struct ui *ui, const struct ws_related *r)
+static void print_related(struct ui *ui, const struct ws_name_check_run *a)
 {
-	for (size_t i = 0; r && i < r->n_rules; i++) {
-		const struct ws_related_rule *rule = &r->rules[i];
+	for (size_t i = 0; i < a->n_related; i++) {
+		const struct ws_name_check_related *rule = &a->related[i];
 		ui_head(ui, UI_PLAIN, "names");
 		printf("%zu name%s as in the reference: ", rule->names, rule->names == 1 ? "" : "s");
 		if (!*rule->from && !*rule->to)
@@ -158,7 +158,7 @@ void ui_text_names(struct ui *ui, const struct ws_ev_names *n)
 	for (size_t i = 0; i < f->n_groups; i++)
 		if (f->groups[i].severity != WS_NOTE || ui->notes || ui->verbose)
 			print_group(ui, f, &f->groups[i]);
-	print_related(ui, a->related);
+	print_related(ui, a);
 	if (f->errors || f->warnings || ui->notes || ui->verbose)
 		print_verdict(ui, n);
 }
@@ -228,11 +228,11 @@ void ui_json_name_check(struct ws_jw *w, const struct ws_name_check_run *a)
 	ui_json_text(w, "against", a->against);
 	ui_json_text(w, "family", a->family);
 	ws_jw_array(w, "related");
-	for (size_t i = 0; a->related && i < a->related->n_rules; i++) {
+	for (size_t i = 0; i < a->n_related; i++) {
 		ws_jw_object(w, NULL);
-		ws_jw_str(w, "from", a->related->rules[i].from);
-		ws_jw_str(w, "to", a->related->rules[i].to);
-		ws_jw_uint(w, "names", a->related->rules[i].names);
+		ws_jw_str(w, "from", a->related[i].from);
+		ws_jw_str(w, "to", a->related[i].to);
+		ws_jw_uint(w, "names", a->related[i].names);
 		ws_jw_end_object(w);
 	}
 	ws_jw_end_array(w);

@@ -163,6 +163,53 @@ static bool is_other(const struct ws_config *c, const char *architecture)
 	       strcmp(architecture, ws_config_text_architecture(c)) != 0;
 }
 
+/* Rules of the text model alone, of a model that is more, say nothing of its names. */
+static bool is_covered(const struct ws_input *in)
+{
+	return ws_input_known(in) && !in->unruled &&
+	       ws_namemap_covers(in->map, ws_config_architecture(in->config),
+	                         ws_config_model_type(in->config));
+}
+
+static bool is_ruled(const struct ws_input *in)
+{
+	return in->layout && is_covered(in);
+}
+
+/* A reference that has what the rules do not know makes them wrong for this model: its config.json
+ * contradicts it, or the family has changed. One that only lacks what they need is not whole. */
+static int ask_rules(struct ws_input *in, struct ws_err *err)
+{
+	const struct ws_layout_opts opts = { .tp = 1, .ep = 1 };
+	const struct ws_reference *like = &in->like;
+	struct ws_layout *l = NULL;
+	size_t needed = 0;
+	const char *lacking = NULL;
+	if (!is_covered(in) || !like->config ||
+	    ws_namemap_find(in->map, like->config) != in->family ||
+	    ws_layout_make(in->family, like->config, &opts, &l, NULL))
+		return 0;
+	for (size_t i = 0; !in->unruled && i < like->n; i++) {
+		const struct ws_tensor *t = &like->tensors[i];
+		const struct ws_part *p = ws_layout_find_part(l, t->name);
+		in->unruled = p ? p->n_dims != t->n_dims ||
+		                          memcmp(p->dims, t->dims, t->n_dims * sizeof *t->dims) :
+		                  !ws_layout_skips(l, t->name);
+		needed += p && !p->optional;
+	}
+	for (size_t i = 0; !in->unruled && i < ws_layout_part_count(l); i++)
+		needed -= !ws_layout_part(l, i)->optional;
+	for (size_t i = 0; needed && !in->unruled && !lacking && i < ws_layout_part_count(l); i++) {
+		const struct ws_part *p = ws_layout_part(l, i);
+		lacking = p->optional || ws_reference_has(like, p->name) ? NULL : p->name;
+	}
+	if (lacking)
+		ws_err_set(err, WS_EINPUT, "%s is no reference: it has no %s, which %s needs",
+		           like->name, lacking, ws_family_name(in->family));
+	ws_layout_free(l);
+	return lacking ? -1 : 0;
+}
+
 static bool is_source(const struct ws_input *in)
 {
 	for (size_t i = 0; i < in->n_sources; i++)
@@ -175,6 +222,7 @@ static void leave_found(struct ws_input *in, const char *path, const char *why)
 {
 	snprintf(in->like_unused, sizeof in->like_unused, "%.200s is not used as reference: %.280s",
 	         path, why);
+	in->unruled = false;
 	ws_reference_close(&in->like);
 }
 
@@ -183,7 +231,8 @@ static void open_found(struct ws_input *in, const struct ws_input_found *found)
 {
 	struct ws_err why = WS_ERR_INIT;
 	char text[320];
-	if (ws_reference_open(found->path, ws_namemap_generic(in->map), &in->like, &why)) {
+	if (ws_reference_open(found->path, ws_namemap_generic(in->map), &in->like, &why) ||
+	    ask_rules(in, &why)) {
 		leave_found(in, found->path, why.msg);
 	} else if (is_other(in->like.config, found->architecture)) {
 		snprintf(text, sizeof text, "it is of %.90s, and the server runs %.90s",
@@ -207,7 +256,8 @@ static void open_beside(struct ws_input *in, const char *config)
 	struct ws_err why = WS_ERR_INIT;
 	if (!ws_reference_at(config))
 		return;
-	if (ws_reference_open(config, ws_namemap_generic(in->map), &in->like, &why))
+	if (ws_reference_open(config, ws_namemap_generic(in->map), &in->like, &why) ||
+	    ask_rules(in, &why))
 		leave_found(in, config, why.msg);
 	else if (is_source(in))
 		leave_found(in, config, "it is the source itself");
@@ -218,51 +268,16 @@ static int find_reference(struct ws_input *in, const struct ws_input_opts *o, st
 {
 	if (o->like) {
 		in->like_named = true;
-		return ws_reference_open(o->like, ws_namemap_generic(in->map), &in->like, err);
+		return ws_reference_open(o->like, ws_namemap_generic(in->map), &in->like, err) ||
+		                       ask_rules(in, err) ?
+		               -1 :
+		               0;
 	}
 	if (*o->found.path)
 		open_found(in, &o->found);
 	if (!in->like.n && o->config)
 		open_beside(in, o->config);
 	return 0;
-}
-
-/* A config.json that contradicts its checkpoint, or a family that has changed, makes the rules wrong
- * for this model. */
-static bool holds_rules(const struct ws_reference *like, const struct ws_family *family)
-{
-	const struct ws_layout_opts opts = { .tp = 1, .ep = 1 };
-	struct ws_layout *l = NULL;
-	size_t found = 0, needed = 0;
-	bool holds = true;
-	if (!like->config || ws_layout_make(family, like->config, &opts, &l, NULL))
-		return true;
-	for (size_t i = 0; holds && i < like->n; i++) {
-		const struct ws_tensor *t = &like->tensors[i];
-		const struct ws_part *p = ws_layout_find_part(l, t->name);
-		holds = p ? p->n_dims == t->n_dims &&
-		                    !memcmp(p->dims, t->dims, t->n_dims * sizeof *t->dims) :
-		            ws_layout_skips(l, t->name) != NULL;
-		found += p && !p->optional;
-	}
-	for (size_t i = 0; i < ws_layout_part_count(l); i++)
-		needed += !ws_layout_part(l, i)->optional;
-	ws_layout_free(l);
-	return holds && found == needed;
-}
-
-bool ws_input_rules_hold(struct ws_input *in)
-{
-	if (in->like.n && !in->unruled && ws_input_known(in))
-		in->unruled = !holds_rules(&in->like, in->family);
-	return !in->unruled;
-}
-
-/* Rules of the text model alone, of a model that is more, say nothing of its names. */
-static bool is_ruled(const struct ws_input *in)
-{
-	return in->layout && !in->unruled && ws_namemap_covers(in->map, ws_config_architecture(in->config),
-	                                       ws_config_model_type(in->config));
 }
 
 static bool transforms(const struct ws_input_opts *o)
@@ -283,7 +298,6 @@ static int relate_names(struct ws_input *in, struct ws_err *err)
 	if (!in->like.n || in->same || in->n_sources != 1 || in->sharded)
 		return 0;
 	const struct ws_layout *like = ws_reference_layout(&in->like, err);
-	ws_input_rules_hold(in);
 	return like ? ws_relate_source(in->sources[0], in->family, is_ruled(in) ? in->layout : NULL,
 	                               like, &in->related, err) :
 	              -1;

@@ -367,7 +367,13 @@ static void say_reference(struct ws_name_check_run *out, const struct ws_input *
 static void confirm(struct ws_name_check_run *out, const struct ws_input *in)
 {
 	out->by_reference = true;
-	out->related = &in->related;
+	for (size_t i = 0; i < in->related.n_rules && i < sizeof out->related / sizeof *out->related;
+	     i++) {
+		struct ws_name_check_related *r = &out->related[out->n_related++];
+		snprintf(r->from, sizeof r->from, "%s", in->related.rules[i].from);
+		snprintf(r->to, sizeof r->to, "%s", in->related.rules[i].to);
+		r->names = in->related.rules[i].names;
+	}
 	out->layered = true;
 	out->checked = true;
 	out->own_config = false;
@@ -484,12 +490,6 @@ static int compare(const struct ws_name_check_run_opts *o, const struct ws_name_
 		return skip_composed(check, foreign, out);
 	if (compare_known(o, t, check, foreign, unknown, out, err))
 		return -1;
-	if (like && out->found.errors && !ws_input_rules_hold(o->input)) {
-		ws_findings_free(&out->found);
-		*out->against = '\0';
-		forget_layout(check, out);
-		return compare_like(o, like, check, out, err);
-	}
 	return like && !out->found.errors ? compare_like(o, like, check, out, err) : 0;
 }
 
@@ -602,6 +602,7 @@ void ws_name_check_run_add(struct ws_name_check_run *sum, const struct ws_name_c
 		sum->checked = one->checked;
 		sum->layered = one->layered;
 		sum->by_list = one->by_list;
+		sum->by_reference = one->by_reference;
 		memcpy(sum->why, one->why, sizeof sum->why);
 		memcpy(sum->against, one->against, sizeof sum->against);
 		memcpy(sum->family, one->family, sizeof sum->family);
@@ -609,6 +610,11 @@ void ws_name_check_run_add(struct ws_name_check_run *sum, const struct ws_name_c
 	sum->own_config = sum->own_config || one->own_config;
 	sum->layered = sum->layered && one->layered;
 	sum->by_list = sum->by_list && one->by_list;
+	sum->by_reference = sum->by_reference && one->by_reference;
+	if (one->n_related) {
+		memcpy(sum->related, one->related, sizeof sum->related);
+		sum->n_related = one->n_related;
+	}
 	if (sum->checked && !one->checked) { /* it must hold for all endpoints */
 		sum->checked = false;
 		memcpy(sum->why, one->why, sizeof sum->why);

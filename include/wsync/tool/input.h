@@ -82,8 +82,6 @@ void ws_input_close(struct ws_input *in); /* NULL and all zero are fine */
 bool ws_input_known(const struct ws_input *in);
 /* Its layout, made now if it was not needed so far; NULL: see `why`. */
 const struct ws_layout *ws_input_layout(struct ws_input *in);
-/* Do the family's rules hold for the reference, as far as there is one? */
-bool ws_input_rules_hold(struct ws_input *in);
 
 /* Reports the work of an input's transform so far. */
 void ws_transform_report(const struct ws_transform *t, struct ws_transform_report *out);

@@ -111,7 +111,12 @@ struct ws_name_check_run {
 	char against[1536]; /* "qwen3 at tp 2 by ckpt/config.json" */
 	char family[64];    /* "generic": unknown */
 	struct ws_findings found;
-	const struct ws_related *related; /* by_reference: the input's; else NULL */
+	/* by_reference: the first rules that relate names with it */
+	struct ws_name_check_related {
+		char from[96], to[96]; /* segments; "" none */
+		size_t names;
+	} related[8];
+	size_t n_related;
 	struct ws_layout *layout; /* the server's; NULL: not known */
 };
 

@@ -41,6 +41,7 @@ const struct ws_layout *ws_reference_layout(struct ws_reference *r, struct ws_er
 /* Has the source the same tensors, of the same shapes and dtypes? */
 bool ws_reference_same(const struct ws_reference *r, const struct ws_source *s);
 void ws_reference_close(struct ws_reference *r); /* NULL and all zero are fine */
+bool ws_reference_has(const struct ws_reference *r, const char *name);
 /* Do the two share a file? A source is no reference for itself. */
 bool ws_reference_is(const struct ws_reference *r, const struct ws_source *s);
 /* The time of the newest change of its files, in ns since 1970; 0: not known. */

@@ -298,6 +298,16 @@ bool ws_reference_same(const struct ws_reference *r, const struct ws_source *s)
 	return same;
 }
 
+bool ws_reference_has(const struct ws_reference *r, const char *name)
+{
+	if (r->source)
+		return ws_source_find(r->source, name);
+	for (size_t i = 0; i < r->n; i++)
+		if (!strcmp(r->tensors[i].name, name))
+			return true;
+	return false;
+}
+
 bool ws_reference_is(const struct ws_reference *r, const struct ws_source *s)
 {
 	uint64_t ours, theirs;
