@@ -53,8 +53,8 @@ static const struct opt opts[] = {
 	OPT_FLAG(0, "hash", &cfg.hash, "add the XXH3-64 checksum of each tensor of SOURCE",
 	         .basic = true),
 	OPT_FLAG(0, "headers-only", &cfg.headers_only,
-	         "print what --like FILE of other programs reads: names, shapes and config.json of "
-	         "SOURCE, as JSON lines", .basic = true),
+	         "print names, shapes and config.json of SOURCE as JSON lines, for --like FILE",
+	         .basic = true),
 	OPT_FLAG(0, "as-sent", &cfg.as_sent, "list the tensors that wsync-push sends",
 	         .basic = true),
 	OPT_FLAG(0, "runtime", &cfg.runtime,

@@ -21,8 +21,8 @@ struct naming {
 #define OPT_NAMING_SOURCE(n)                                                                       \
 	OPT_STRING(0, "map", "FILE", &(n)->map, "additional naming rules, see wsync-map(5)"),      \
 		OPT_STRING(0, "like", "DIR", &(n)->like,                                           \
-	                   "checkpoint (or its index, file or saved list) that the server can be " \
-	                   "started from: names and shapes are compared with its headers"),        \
+	                   "checkpoint that the server can be started from: compare names and "    \
+	                   "shapes with its headers"),                                             \
 		OPT_CALL(0, "sharded", "tp=N[,ep=M]", naming_sharded, n,                           \
 	                 "SOURCE of N trainer ranks: one path per rank, or one for all")
 

@@ -131,7 +131,7 @@ static void print_related(struct ui *ui, const struct ws_name_check_run *a)
 		ui_head(ui, UI_PLAIN, "names");
 		printf("%zu name%s as in the reference: ", rule->names, rule->names == 1 ? "" : "s");
 		if (!*rule->from && !*rule->to)
-			puts("transformers has another word for them");
+			puts("another word for the same module");
 		else if (!*rule->from)
 			printf("with %s\n", ui_text(rule->to));
 		else if (!*rule->to)

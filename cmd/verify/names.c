@@ -106,9 +106,10 @@ static int refuse_unchecked(const struct ws_input *in, const struct ws_name_chec
 	else
 		ws_err_set(err, in->why.code ? in->why.code : WS_EUNKNOWN,
 		           "nothing to compare the names with: %s", sum->why);
-	return ws_err_hint(err, "--config DIR names the server's config.json, --map FILE describes "
-	                        "a family, --list "
-	                        "FILE is a saved listing, --endpoint URL asks a server");
+	return ws_err_hint(err, "--config DIR names the server's config.json, --like DIR a "
+	                        "checkpoint that the server can be started from, --map FILE "
+	                        "describes a family, --list FILE is a saved listing, --endpoint "
+	                        "URL asks a server");
 }
 
 static int check(struct verify_job *job, const struct against *a, struct ws_input *in,

@@ -359,8 +359,8 @@ static void say_reference(struct ws_name_check_run *out, const struct ws_input *
 {
 	char text[800];
 	const size_t rules = in->related.n_rules;
-	snprintf(text, sizeof text, "%zu tensors of %s, by %zu rule%s", in->like.n, in->like.name,
-	         rules, rules == 1 ? "" : "s");
+	snprintf(text, sizeof text, "%zu tensors of %s (%zu renaming%s)", in->like.n,
+	         in->like.name, rules, rules == 1 ? "" : "s");
 	append(out, text);
 }
 

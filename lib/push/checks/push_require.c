@@ -22,7 +22,8 @@ int push_require_before(const struct ws_push *p, struct ws_err *err)
 		ws_err_set(err, WS_EREFUSED,
 		           "the names were not compared with anything of the servers "
 		           "({require} names)%s%s", *names->why ? ": " : "", names->why);
-		return ws_err_hint(err, "{config} DIR names the servers' config.json");
+		return ws_err_hint(err, "{like} DIR names a checkpoint that the servers can be "
+		                   "started from, {config} DIR their config.json");
 	}
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		if (lacks(p, i, WS_REQUIRE_FORMAT))
