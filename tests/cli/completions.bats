@@ -92,6 +92,26 @@ needs_bash() { needs /usr/share/bash-completion/bash_completion; }
 	complete_bash "wsync-list-weights synthetic:qwen3-0" | grep -qx qwen3-0.6b
 }
 
+@test "bash, fish, zsh: files and directories are references" {
+	local shells=0 line="wsync-verify --like "
+	mkdir ckpt && touch saved.jsonl
+	if [ -f /usr/share/bash-completion/bash_completion ]; then
+		complete_bash "$line" | grep -qx ckpt
+		complete_bash "$line" | grep -qx saved.jsonl
+		shells=$((shells + 1))
+	fi
+	if command -v fish >/dev/null; then
+		fish_offers <<<"$line" | cut -f 2 | grep -qx ckpt/
+		fish_offers <<<"$line" | cut -f 2 | grep -qx saved.jsonl
+		shells=$((shells + 1))
+	fi
+	if command -v zsh >/dev/null; then
+		zsh_specs wsync-verify | grep -qE "^wsync-verify.*--like\[.*:dir:_files$"
+		shells=$((shells + 1))
+	fi
+	[ "$shells" -gt 0 ] || skip "no bash-completion, fish or zsh"
+}
+
 @test "bash: memory of a GPU is a source by its manifest" {
 	needs_bash
 	touch m.json
@@ -134,15 +154,19 @@ fish_offers() {
 
 # ---- zsh ----
 
-# zsh_offers <LINES: the same from the specifications that the file hands to _arguments.
-zsh_offers() {
+# zsh_specs PROGRAM...: "PROGRAM<TAB>SPECIFICATION" for each that the file hands to _arguments.
+zsh_specs() {
 	zsh -f -c '
 		_arguments() { print -rl -- "$service	"${^@} }
 		_call_program() { shift; "$@" }
 		for service in ${@:2}; do (
 			words=($service "") CURRENT=2
 			. $1/completions/_wsync
-		) done' zsh "$repo" $(programs) | perl -ne '
+		) done' zsh "$repo" "$@"
+}
+# zsh_offers <LINES: the same from these specifications.
+zsh_offers() {
+	zsh_specs $(programs) | perl -ne '
 		($p, $_) = /^(\S+)\t(.*)/ or next;
 		print map "$p \t$_\n", split / /, $1 if /^1:command:\((.*)\)$/;
 		s/^(\([^)]*\)|\*)*(--[a-z0-9-]+)// or next;
