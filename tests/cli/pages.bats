@@ -127,6 +127,10 @@ documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-
 	try wsync-list-weights a.safetensors --hash --json
 	expect_status 0
 	documented wsync-list-weights <<<"$out"
+	try wsync-list-weights a.safetensors --headers-only
+	expect_status 0
+	expect_json '[l["type"] for l in lines].count("checkpoint")' 1
+	documented wsync-list-weights <<<"$out"
 	try wsync-list-weights missing.safetensors --json
 	expect_status 3
 	documented wsync-list-weights <<<"$out"
