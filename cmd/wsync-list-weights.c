@@ -144,6 +144,8 @@ static int check_usage(const struct opt_args *args)
 	if (!cfg.runtime && !cfg.as_sent && (n->config || n->map || n->sharded_tp))
 		return opt_usage(&program, "--%s: with --runtime or --as-sent only",
 		                 n->config ? "config" : n->map ? "map" : "sharded");
+	if (n->like && !cfg.as_sent)
+		return opt_usage(&program, "--like: with --as-sent only");
 	if (!cfg.as_sent && !predicts && transforming_given(&cfg.transforming))
 		return opt_usage(&program, "--%s: with --as-sent or --checksum only",
 		                 transforming_given(&cfg.transforming));

@@ -100,7 +100,7 @@ static int open_source(struct ws_push *p, const struct ws_push_source *s, struct
 		.cancel = p->opts.cancel,
 		.transform = p->opts.transform ? &transform : NULL,
 	};
-	if (p->to.known && p->opts.verify != WS_VERIFY_NONE)
+	if (p->to.known)
 		input.found = ws_name_check_references(p->to.infos, p->opts.n_endpoints);
 	if (p->opts.transform)
 		transform = *p->opts.transform;

@@ -526,7 +526,7 @@ int ws_name_check_run(const struct ws_name_check_run_opts *o, const struct ws_na
 	snprintf(out->family, sizeof out->family, "%s",
 	         ws_family_name(family ? family : ws_namemap_generic(o->input->map)));
 	char model[768];
-	struct ws_server_fact facts[2];
+	struct ws_server_fact facts[3];
 	struct ws_namecheck_opts check = {
 		.facts = facts,
 		.n_facts = find_facts(o, t, family, model, sizeof model, facts),
@@ -549,6 +549,9 @@ int ws_name_check_run(const struct ws_name_check_run_opts *o, const struct ws_na
 		.tied_later = o->tied_later,
 		.cancel = o->cancel,
 	};
+	if (*o->input->like_unused)
+		facts[check.n_facts++] = (struct ws_server_fact){
+			WS_NOTE, "reference", o->input->like_unused, "{like} names another" };
 	if (same ? compare_same(o, &check, out, err) : compare(o, t, &check, unknown, out, err)) {
 		ws_name_check_run_free(out);
 		return -1;

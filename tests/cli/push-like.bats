@@ -50,9 +50,8 @@ no_rules() {
 	try wsync-push src -e "$url" -v
 	expect_status 0
 	out_has "21 tensors of Q/M as cached, by "
-	try wsync-push src -e "$url" --verify none --dry-run
+	try wsync-push src -e "$url" --verify none
 	expect_status 0
-	out_lacks "as in the reference"
 	rm cache/models--Q--M/snapshots/abc1234/model.safetensors
 	try wsync-push src -e "$url"
 	expect_status 1

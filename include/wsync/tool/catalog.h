@@ -83,6 +83,9 @@ void ws_catalog_free(struct ws_catalog *c); /* NULL is fine */
 size_t ws_catalog_count(const struct ws_catalog *c);
 const struct ws_item *ws_catalog_item(const struct ws_catalog *c, size_t i);
 const struct ws_item *ws_catalog_find(const struct ws_catalog *c, const char *name); /* NULL */
+/* The item that is a whole tensor, by its name in the source, where that was changed by
+ * ws_catalog_opts.names; NULL: none. */
+const struct ws_item *ws_catalog_find_renamed(const struct ws_catalog *c, const char *name);
 /* The index of a source among the catalog's sources; with a sharded source, the rank. */
 size_t ws_catalog_source(const struct ws_catalog *c, const struct ws_source *source);
 /* Source i of all that the items use: sources, adapters and corrections; NULL

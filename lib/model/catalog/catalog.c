@@ -195,6 +195,7 @@ void ws_catalog_free(struct ws_catalog *c)
 	ws_names_fini(&c->names);
 	ws_reader_free(c->reader);
 	ws_arena_free(&c->arena);
+	free(c->renamed);
 	free(c->replicas);
 	free(c->items);
 	free(c->sources);
@@ -219,6 +220,13 @@ const struct ws_item *ws_catalog_find(const struct ws_catalog *c, const char *na
 		return ws_names_find(&c->names, name);
 	const struct ws_tensor *t = ws_source_find(c->sources[0], name);
 	return t ? &c->items[t - ws_source_tensor(c->sources[0], 0)] : NULL;
+}
+
+const struct ws_item *ws_catalog_find_renamed(const struct ws_catalog *c, const char *name)
+{
+	const struct ws_tensor *t = c->renamed ? ws_source_find(c->sources[0], name) : NULL;
+	const size_t item = t ? c->renamed[t - ws_source_tensor(c->sources[0], 0)] : 0;
+	return item ? &c->items[item - 1] : NULL;
 }
 
 size_t ws_catalog_source(const struct ws_catalog *c, const struct ws_source *source)

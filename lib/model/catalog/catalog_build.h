@@ -26,6 +26,7 @@ struct ws_catalog {
 	size_t n_items, cap;
 	bool plain;                /* items are the tensors of the one source, in order */
 	struct ws_names names;     /* index of the items; unused if plain */
+	size_t *renamed;           /* by tensor: its whole item, counted from 1; NULL: none is */
 	struct ws_arena arena;     /* names, words, views */
 	struct ws_reader *reader;
 	struct ws_replica *replicas; /* in the order of their items */

@@ -14,9 +14,10 @@
 
 enum {
 	NAME = 1200,
-	MOST_KINDS = 4096,   /* of one side; real models have less than 200 */
-	MOST_SWAPS = 4096,
+	MOST_KINDS = 512,    /* of one side; real models have less than 200 */
+	MOST_SWAPS = 1024,
 	MOST_SEGMENTS = 32,
+	MOST_TRIES = 1 << 21 /* of a swap at a place of a kind; real models need a hundredth */
 };
 
 struct kind {
@@ -49,6 +50,7 @@ struct relating {
 	size_t n_swaps;
 	struct ws_list chosen;        /* struct ws_related_rule */
 	size_t unwrapped;             /* names that had PEFT's wrapper */
+	size_t tries;
 	struct ws_related *out;
 	struct ws_err *err;
 };
@@ -379,13 +381,30 @@ static bool is_suffix(const struct segments *s, size_t i)
 	return false;
 }
 
+/* Of numbers that stand behind other words than before, more than one may have changed places. */
+static bool keeps_numbers(const char *a, const char *b)
+{
+	const struct segments x = cut(a), y = cut(b);
+	size_t i = 0, k = 0, other = 0;
+	for (;;) {
+		while (i < x.count && !has_mark(x.at[i], x.n[i]))
+			i++;
+		while (k < y.count && !has_mark(y.at[k], y.n[k]))
+			k++;
+		if (i == x.count || k == y.count)
+			return i == x.count && k == y.count && other < 2;
+		other += !i || !k || !same(&x, i - 1, &y, k - 1);
+		i++;
+		k++;
+	}
+}
+
 /* The same segments in another order. */
 static bool permuted(const struct segments *a, size_t a_end, const struct segments *b, size_t b_end,
                      size_t first)
 {
 	bool used[MOST_SEGMENTS] = { false };
-	/* Of two numbers it is not known which is which. */
-	if (a_end != b_end || a_end == first || count_marks(a, first, a_end) > 1)
+	if (a_end != b_end || a_end == first)
 		return false;
 	for (size_t i = first; i < a_end; i++) {
 		size_t k = first;
@@ -431,6 +450,7 @@ static int propose(struct relating *g, const struct kind *a, const struct kind *
 	if (kept && is_suffix(&x, x.count - 1))
 		kept--;
 	if (count_marks(&x, first, i) != count_marks(&y, first, k) ||
+	    !keeps_numbers(a->name, b->name) ||
 	    (!kept && !permuted(&x, i, &y, k, first)))
 		return 0;
 	return add_swap(g, text_of(g, &x, first, i), text_of(g, &y, first, k));
@@ -480,10 +500,12 @@ static struct kind *swapped(struct relating *g, const struct kind *k, const stru
 {
 	struct kind *found = NULL;
 	char text[NAME], name[NAME];
-	for (const char *at = k->name; (at = next_place(k->name, at, s->from)); at++) {
+	for (const char *at = k->name;
+	     g->tries < MOST_TRIES && (at = next_place(k->name, at, s->from)); at++) {
+		g->tries++;
 		struct kind *to = replace(k->name, at, s, text) ?
 		                  find_kind(&g->theirs, text, NULL) : NULL;
-		if (!to || to == found || !is_free(g, to) || !fill_numbers(to->real, k->one, name) ||
+		if (!to || to == found || !is_free(g, to) || !keeps_numbers(k->name, to->name) || !fill_numbers(to->real, k->one, name) ||
 		    !fits(g, k->first, name))
 			continue;
 		if (found)
@@ -499,7 +521,7 @@ static void measure(struct relating *g, struct swap *s)
 	for (size_t i = 0; i < g->ours.n; i++) {
 		const struct kind *k = &g->ours.v[i];
 		const struct kind *to = k->swap == SIZE_MAX ? swapped(g, k, s) : NULL;
-		if (!to || to->n != k->n)
+		if (!to || to->n < k->n) /* one of several senders has a part */
 			continue;
 		s->kinds++;
 		s->tensors += k->n;
@@ -571,11 +593,11 @@ static int check_only(struct relating *g, const struct swap *best)
 			if (g->ours.v[j].swap != SIZE_MAX)
 				continue;
 			const struct kind *a = swapped(g, &g->ours.v[j], best);
-			if (!a || a->n != g->ours.v[j].n)
+			if (!a || a->n < g->ours.v[j].n)
 				continue;
 			const struct kind *b = swapped(g, &g->ours.v[j], s);
 			n++;
-			if (!b || b->n != a->n || b->real == a->real)
+			if (!b || b->n < g->ours.v[j].n || b->real == a->real)
 				continue;
 			alike++;
 			k = &g->ours.v[j];

@@ -32,6 +32,7 @@ struct fused_split {
 	const struct ws_layout *layout;
 	const char *const *names; /* by tensor; NULL: as the family renames it */
 	struct ws_list waiting;
+	size_t *waits; /* by part of the layout: one of waiting, counted from 1; NULL: none so far */
 	struct ws_pieces pieces; /* scratch */
 	bool changed;            /* some item is not a tensor of the source under its own name */
 	struct ws_err *err;
@@ -297,10 +298,16 @@ static int join_like(struct fused_split *u, const struct ws_tensor *t, const cha
 	if (!u->layout || ws_layout_find_part(u->layout, name) ||
 	    !ws_layout_find_join(u->layout, name, &j) || !ws_join_fits(j.whole, j.n_parts, t))
 		return 0;
-	struct waiting *w = find_waiting(u, j.whole->name);
-	w = w ? w : begin_waiting(u, j.whole->name, j.n_parts);
+	const size_t at = (size_t)(j.whole - ws_layout_part(u->layout, 0));
+	if (!u->waits)
+		u->waits = calloc(ws_layout_part_count(u->layout), sizeof *u->waits);
+	if (!u->waits)
+		return ws_oom(u->err);
+	struct waiting *w = u->waits[at] ? (struct waiting *)u->waiting.items + u->waits[at] - 1 :
+	                                   begin_waiting(u, j.whole->name, j.n_parts);
 	if (!w)
 		return ws_oom(u->err);
+	u->waits[at] = (size_t)(w - (struct waiting *)u->waiting.items) + 1;
 	w->whole = j.whole;
 	return wait(u, w, t, name, j.part);
 }
@@ -362,6 +369,18 @@ static int add_tensor(struct fused_split *u, const struct ws_tensor *t)
 	return ws_catalog_add(u->c, u->source, t, name, made, u->err);
 }
 
+static int index_renamed(struct fused_split *u)
+{
+	struct ws_catalog *c = u->c;
+	c->renamed = calloc(ws_source_count(u->source) + 1, sizeof *c->renamed);
+	if (!c->renamed)
+		return ws_oom(u->err);
+	for (size_t i = 0; i < c->n_items; i++)
+		if (!c->items[i].view)
+			c->renamed[c->items[i].from - ws_source_tensor(u->source, 0)] = i + 1;
+	return 0;
+}
+
 int ws_catalog_split_fused(struct ws_catalog *c, const struct ws_catalog_opts *opts,
                            struct ws_err *err)
 {
@@ -372,7 +391,10 @@ int ws_catalog_split_fused(struct ws_catalog *c, const struct ws_catalog_opts *o
 		rc = add_tensor(&u, ws_source_tensor(u.source, i));
 	if (rc == 0)
 		rc = flush_waiting(&u);
+	if (rc == 0 && opts->names)
+		rc = index_renamed(&u);
 	c->plain = !u.changed;
 	free(u.pieces.v);
+	free(u.waits);
 	return rc;
 }

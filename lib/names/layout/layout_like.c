@@ -22,7 +22,7 @@ struct like {
 	const struct ws_tensor *tensors;
 	size_t n;
 	struct ws_names names;   /* of the tensors */
-	bool *taken;             /* by tensor: it has a part */
+	size_t *taken;           /* by tensor: its param, counted from 1; 0: it has none */
 	const struct ws_family *generic;
 	int64_t layers;          /* num_hidden_layers; -1: not known */
 };
@@ -101,7 +101,7 @@ static int add_part(struct like *k, size_t i, int64_t expert)
 		             .split = expert < 0 ? WS_SPLIT_EVEN : WS_SPLIT_EXPERT,
 		             .expert = expert, .optional = is_draft(k, t->name) };
 	memcpy(p.dims, t->dims, sizeof p.dims);
-	k->taken[i] = true;
+	k->taken[i] = k->b.l->n_params;
 	return ws_build_part(&k->b, t->name, "", p);
 }
 
@@ -283,15 +283,15 @@ static int add_all(struct like *k)
 
 /* ---- heads ----------------------------------------------------------------------------------- */
 
-static void tie(struct like *k, const char *embedding, const char *head)
+static void tie(struct like *k, const char *embedding, const struct ws_tensor *head)
 {
 	struct ws_layout *l = k->b.l;
-	for (size_t i = 0; i < l->n_params; i++)
-		if (!strcmp(l->params[i].name, head)) {
-			l->params[i].tied_to = embedding;
-			l->parts[l->params[i].first].optional = true;
-			l->tied = true;
-		}
+	const size_t param = k->taken[head - k->tensors];
+	if (!param)
+		return;
+	l->params[param - 1].tied_to = embedding;
+	l->parts[l->params[param - 1].first].optional = true;
+	l->tied = true;
 }
 
 /* A checkpoint without a head has one that is the embedding, and trainers may save it. */
@@ -320,9 +320,10 @@ static int tie_heads(struct like *k)
 		const struct ws_tensor *t = &k->tensors[i];
 		if (!ws_head_of(t->name, head, sizeof head))
 			continue;
-		if (ws_names_find(&k->names, head)) {
+		const struct ws_tensor *own = ws_names_find(&k->names, head);
+		if (own) {
 			if (tied)
-				tie(k, t->name, head);
+				tie(k, t->name, own);
 		} else if (!untied && add_tied_head(k, t, head)) {
 			return -1;
 		}

@@ -39,6 +39,8 @@ static const struct ws_item *find_item(const struct ws_binder *b, const struct w
 	for (int k = 0; k < CANDIDATES; k++) {
 		const char *text = candidate(b, name, suffix, k, buf);
 		const struct ws_item *item = text ? ws_catalog_find(b->base, text) : NULL;
+		if (text && !item) /* it was trained on the source as it is */
+			item = ws_catalog_find_renamed(b->base, text);
 		if (item)
 			return item;
 	}
