@@ -44,7 +44,8 @@ int naming_sharded(void *ctx, const char *value, struct ws_err *err)
 struct ws_input_opts naming_input(const struct naming *n, const struct opt_args *args)
 {
 	return (struct ws_input_opts){ .paths = args->v, .n_paths = args->n, .map = n->map,
-		                       .config = n->config, .like = n->like, .sharded_tp = n->sharded_tp,
+		                       .config = n->config, .like = n->like,
+		                       .sharded_tp = n->sharded_tp,
 		                       .sharded_ep = n->sharded_ep, .memory = &ws_memory_cuda,
 		                       .cancel = &run_cancel };
 }

@@ -129,7 +129,8 @@ static void print_related(struct ui *ui, const struct ws_name_check_run *a)
 	for (size_t i = 0; i < a->n_related; i++) {
 		const struct ws_name_check_related *rule = &a->related[i];
 		ui_head(ui, UI_PLAIN, "names");
-		printf("%zu name%s as in the reference: ", rule->names, rule->names == 1 ? "" : "s");
+		printf("%zu name%s as in the reference: ", rule->names,
+		       rule->names == 1 ? "" : "s");
 		if (!*rule->from && !*rule->to)
 			puts("another word for the same module");
 		else if (!*rule->from)

@@ -140,7 +140,12 @@ static int open_input(struct verify_job *job, const struct opt_args *args, struc
 	for (size_t i = 0; !fallback && i < a->to.n; i++)
 		fallback = ws_name_check_model_dir(&a->to.infos[i]);
 	a->quant = ws_name_check_quant(a->to.infos, a->to.n, &transform);
-	const struct ws_input_found found = ws_name_check_references(a->to.infos, a->to.n);
+	struct ws_buf state;
+	ws_buf_init(&state, PUSHING_PATH);
+	const bool records = !run_state_dir(job->cfg->pushing.state_dir, &state, NULL);
+	const struct ws_input_found found = ws_name_check_references(
+		a->to.infos, a->to.n, records ? ws_buf_str(&state) : NULL);
+	ws_buf_free(&state);
 	return verify_open_source(job, args, fallback, &found,
 	                          a->quant ? ws_config_quant(a->quant) : NULL, in, err);
 }

@@ -223,8 +223,8 @@ static bool is_empty(const struct misfit *m)
 	if (ws_dims_product(m->item->n_dims, m->item->dims) != 0 ||
 	    ws_dims_product(m->part->n_dims, m->part->dims) == 0)
 		return false;
-	report_shape(m, "tensors are empty: saved by one rank of ZeRO-3 or FSDP, which does not have "
-	             "them", "gather the weights before saving (a full state dict)",
+	report_shape(m, "tensors are empty: saved by one rank of ZeRO-3 or FSDP, which does not "
+	             "have them", "gather the weights before saving (a full state dict)",
 	             "empty: saved by one rank of ZeRO-3 or FSDP, which does not have it");
 	return true;
 }
@@ -236,8 +236,8 @@ static void check_shape(struct misfit *m)
 	const int axis = lone_axis(m);
 	m->both = ws_textf("%.200s sent, %.200s wanted", ws_text_shape(i->n_dims, i->dims).s,
 	                   ws_text_shape(p->n_dims, p->dims).s);
-	if (is_empty(m) || is_scale(m) || is_vocabulary(m, axis) || is_whole_param(m, axis) || is_share(m, axis) ||
-	    is_heads(m, axis) || is_transposed(m))
+	if (is_empty(m) || is_scale(m) || is_vocabulary(m, axis) || is_whole_param(m, axis) ||
+	    is_share(m, axis) || is_heads(m, axis) || is_transposed(m))
 		return;
 	const bool same =
 		ws_dims_product(i->n_dims, i->dims) == ws_dims_product(p->n_dims, p->dims);

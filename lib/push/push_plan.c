@@ -101,7 +101,8 @@ static int open_source(struct ws_push *p, const struct ws_push_source *s, struct
 		.transform = p->opts.transform ? &transform : NULL,
 	};
 	if (p->to.known)
-		input.found = ws_name_check_references(p->to.infos, p->opts.n_endpoints);
+		input.found = ws_name_check_references(p->to.infos, p->opts.n_endpoints,
+		                                       p->opts.state_dir);
 	if (p->opts.transform)
 		transform = *p->opts.transform;
 	transform.trace = p->opts.trace;

@@ -185,27 +185,33 @@ static int ask_rules(struct ws_input *in, struct ws_err *err)
 	struct ws_layout *l = NULL;
 	size_t needed = 0;
 	const char *lacking = NULL;
-	if (!is_covered(in) || !like->config ||
-	    ws_namemap_find(in->map, like->config) != in->family ||
-	    ws_layout_make(in->family, like->config, &opts, &l, NULL))
+	bool contradicts = false;
+	const struct ws_family *family =
+		like->config && ws_namemap_covers(in->map, ws_config_architecture(like->config),
+		                                  ws_config_model_type(like->config)) ?
+		        ws_namemap_find(in->map, like->config) :
+		        NULL;
+	if (!family || !ws_family_has_params(family) ||
+	    ws_layout_make(family, like->config, &opts, &l, NULL))
 		return 0;
-	for (size_t i = 0; !in->unruled && i < like->n; i++) {
+	for (size_t i = 0; !contradicts && i < like->n; i++) {
 		const struct ws_tensor *t = &like->tensors[i];
 		const struct ws_part *p = ws_layout_find_part(l, t->name);
-		in->unruled = p ? p->n_dims != t->n_dims ||
+		contradicts = p ? p->n_dims != t->n_dims ||
 		                          memcmp(p->dims, t->dims, t->n_dims * sizeof *t->dims) :
 		                  !ws_layout_skips(l, t->name);
 		needed += p && !p->optional;
 	}
-	for (size_t i = 0; !in->unruled && i < ws_layout_part_count(l); i++)
+	for (size_t i = 0; !contradicts && i < ws_layout_part_count(l); i++)
 		needed -= !ws_layout_part(l, i)->optional;
-	for (size_t i = 0; needed && !in->unruled && !lacking && i < ws_layout_part_count(l); i++) {
+	for (size_t i = 0; needed && !contradicts && !lacking && i < ws_layout_part_count(l); i++) {
 		const struct ws_part *p = ws_layout_part(l, i);
 		lacking = p->optional || ws_reference_has(like, p->name) ? NULL : p->name;
 	}
+	in->unruled = contradicts && family == in->family;
 	if (lacking)
 		ws_err_set(err, WS_EINPUT, "%s is no reference: it has no %s, which %s needs",
-		           like->name, lacking, ws_family_name(in->family));
+		           like->name, lacking, ws_family_name(family));
 	ws_layout_free(l);
 	return lacking ? -1 : 0;
 }
@@ -226,6 +232,12 @@ static void leave_found(struct ws_input *in, const char *path, const char *why)
 	ws_reference_close(&in->like);
 }
 
+static bool has_changed(const struct ws_reference *like, const struct ws_input_found *found)
+{
+	const int64_t at = found->started ? found->started : found->seen;
+	return at && ws_reference_changed(like) > (uint64_t)at;
+}
+
 /* A path of another machine may be here by chance, and be another model. */
 static void open_found(struct ws_input *in, const struct ws_input_found *found)
 {
@@ -238,8 +250,7 @@ static void open_found(struct ws_input *in, const struct ws_input_found *found)
 		snprintf(text, sizeof text, "it is of %.90s, and the server runs %.90s",
 		         ws_config_architecture(in->like.config), found->architecture);
 		leave_found(in, found->path, text);
-	} else if (!found->cached && found->started &&
-	           ws_reference_changed(&in->like) > (uint64_t)found->started) {
+	} else if (!found->cached && has_changed(&in->like, found)) {
 		leave_found(in, found->path, "its files have changed since the server's start");
 	} else if (!found->cached && !found->started && is_source(in)) {
 		leave_found(in, found->path, "it is the source itself, which may have changed "
@@ -290,7 +301,8 @@ static bool transforms(const struct ws_input_opts *o)
 static bool is_same(const struct ws_input *in, const struct ws_input_opts *o)
 {
 	return in->like.n && in->n_sources == 1 && !in->sharded_tp && !transforms(o) &&
-	       (!ws_input_known(in) || !is_source(in)) && ws_reference_same(&in->like, in->sources[0]);
+	       (!ws_input_known(in) || !is_source(in)) &&
+	       ws_reference_same(&in->like, in->sources[0]);
 }
 
 static int relate_names(struct ws_input *in, struct ws_err *err)

@@ -367,8 +367,8 @@ static void say_reference(struct ws_name_check_run *out, const struct ws_input *
 static void confirm(struct ws_name_check_run *out, const struct ws_input *in)
 {
 	out->by_reference = true;
-	for (size_t i = 0; i < in->related.n_rules && i < sizeof out->related / sizeof *out->related;
-	     i++) {
+	const size_t most = sizeof out->related / sizeof *out->related;
+	for (size_t i = 0; i < in->related.n_rules && i < most; i++) {
 		struct ws_name_check_related *r = &out->related[out->n_related++];
 		snprintf(r->from, sizeof r->from, "%s", in->related.rules[i].from);
 		snprintf(r->to, sizeof r->to, "%s", in->related.rules[i].to);

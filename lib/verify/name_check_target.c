@@ -4,6 +4,7 @@
 
 #include "endpoint_weights.h"
 #include "listing_read.h"
+#include "wsync/tool/history.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,11 +47,30 @@ void ws_name_check_reference(const struct ws_endpoint_info *info, struct ws_inpu
 	         "");
 }
 
-struct ws_input_found ws_name_check_references(const struct ws_endpoint_info *infos, size_t n)
+/* When the first recorded push to this start of the server began, in ns since 1970; 0: none. */
+static int64_t first_push(const char *state_dir, uint64_t instance)
+{
+	struct ws_history h = { 0 };
+	int64_t first = 0;
+	if (!state_dir || !instance || ws_history_read(state_dir, &h, NULL))
+		return 0;
+	for (size_t i = 0; !first && i < h.n; i++)
+		for (size_t k = 0; k < h.items[i].n_endpoints; k++)
+			if (h.items[i].endpoints[k].instance == instance)
+				first = (h.items[i].began + 1) * WS_NS_PER_S; /* whole seconds */
+	ws_history_free(&h);
+	return first;
+}
+
+struct ws_input_found ws_name_check_references(const struct ws_endpoint_info *infos, size_t n,
+                                               const char *state_dir)
 {
 	struct ws_input_found found = { .started = 0 };
-	for (size_t i = 0; i < n && !*found.path; i++)
+	for (size_t i = 0; i < n && !*found.path; i++) {
 		ws_name_check_reference(&infos[i], &found);
+		if (*found.path && !found.started && !found.cached)
+			found.seen = first_push(state_dir, infos[i].instance);
+	}
 	return found;
 }
 
@@ -252,7 +272,8 @@ bool ws_name_check_same(const struct ws_name_check_target *a, const struct ws_na
 	       a->keeps_biases == b->keeps_biases && a->attention_tp == b->attention_tp &&
 	       !*a->listed == !*b->listed && same_config(a->config, b->config) &&
 	       !strcmp(a->model_type, b->model_type) && !strcmp(a->architecture, b->architecture) &&
-	       !strcmp(a->differs, b->differs) && !strcmp(a->start, b->start) && ws_weight_list_same(&a->listing, &b->listing);
+	       !strcmp(a->differs, b->differs) && !strcmp(a->start, b->start) &&
+	       ws_weight_list_same(&a->listing, &b->listing);
 }
 
 /* SGLang's "auto" is the config's, but a config of float32 makes it float16, or bfloat16 for Gemma

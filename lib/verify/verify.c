@@ -270,7 +270,8 @@ int ws_verify_look(const struct ws_verify_opts *opts, struct ws_transform_opts *
 	int rc = open_client(&v, &why) || probe(&v, &why) ? -1 : 0;
 	if (!rc) {
 		*config = ws_name_check_quant(v.infos, opts->n_endpoints, t);
-		*found = ws_name_check_references(v.infos, opts->n_endpoints);
+		*found = ws_name_check_references(v.infos, opts->n_endpoints,
+		                                  opts->state_dir);
 	}
 	if (*config)
 		t->quant = ws_config_quant(*config);

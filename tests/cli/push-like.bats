@@ -49,7 +49,7 @@ no_rules() {
 	endpoint one --model Q/M --lineage sglang-2026
 	try wsync-push src -e "$url" -v
 	expect_status 0
-	out_has "21 tensors of Q/M as cached, by "
+	out_has "21 tensors of Q/M as cached (2 renamings)"
 	try wsync-push src -e "$url" --verify none
 	expect_status 0
 	rm cache/models--Q--M/snapshots/abc1234/model.safetensors
@@ -86,7 +86,7 @@ no_rules() {
 	expect_status 11
 	try wsync-verify names src --like base
 	expect_status 0
-	out_has "checked against 21 tensors of base, by 1 rule"
+	out_has "checked against 21 tensors of base (1 renaming)"
 	wsync-list-weights base --headers-only >saved.json
 	try wsync-verify names src --like saved.json
 	expect_status 0

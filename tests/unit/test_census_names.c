@@ -122,7 +122,8 @@ static bool by_wrappers(struct census_list *l)
 		char name[512];
 		const char *at = strstr(l->t[i].name, "layers.0.");
 		if (at)
-			snprintf(name, sizeof name, "_orig_mod.%.*slayers.0._fsdp_wrapped_module.%s",
+			snprintf(name, sizeof name,
+			         "_orig_mod.%.*slayers.0._fsdp_wrapped_module.%s",
 			         (int)(at - l->t[i].name), l->t[i].name, at + 9);
 		else
 			snprintf(name, sizeof name, "_orig_mod.%s", l->t[i].name);
@@ -175,8 +176,8 @@ static bool by_fusing(struct census_list *l)
 		for (size_t i = 0; i < l->n; i++) {
 			char name[512], first[32];
 			snprintf(first, sizeof first, ".%s.weight", sets[s][1]);
-			if (!ends_with(l->t[i].name, first) || l->t[i].n_dims > 2 || strstr(l->t[i].name, "experts.") ||
-			    strstr(l->t[i].name, "vis"))
+			if (!ends_with(l->t[i].name, first) || l->t[i].n_dims > 2 ||
+			    strstr(l->t[i].name, "experts.") || strstr(l->t[i].name, "vis"))
 				continue;
 			const int n = (int)(strlen(l->t[i].name) - strlen(first));
 			int64_t rows = 0;
@@ -232,8 +233,9 @@ static bool by_parts(struct census_list *l)
 			snprintf(stem, sizeof stem, "%.*s", (int)(at - t->name), t->name);
 			for (int64_t e = 0; e < t->dims[0]; e++)
 				for (int k = 0; k < 2; k++) {
-					snprintf(name, sizeof name, "%s.experts.%" PRId64 ".%s_proj.weight",
-					         stem, e, k ? "up" : "gate");
+					snprintf(name, sizeof name,
+					         "%s.experts.%" PRId64 ".%s_proj.weight", stem, e,
+					         k ? "up" : "gate");
 					put_share(l, &l->t[i], name, l->t[i].dims[1] / 2);
 				}
 		} else if (fused && t->n_dims == 2) {
@@ -241,7 +243,11 @@ static bool by_parts(struct census_list *l)
 			snprintf(stem, sizeof stem, "%.*s", (int)(fused - t->name), t->name);
 			for (int k = 0; k < (q ? 3 : 2); k++) {
 				snprintf(name, sizeof name, "%s.%s_proj.weight", stem,
-				         q ? (k == 0 ? "q" : k == 1 ? "k" : "v") : k ? "up" : "gate");
+				         q ? (k == 0 ? "q" :
+				              k == 1 ? "k" :
+				                       "v") :
+				         k ? "up" :
+				             "gate");
 				put_share(l, &l->t[i], name, l->t[i].dims[0] / (q && k ? 4 : 2));
 			}
 		} else {
@@ -291,8 +297,8 @@ static const struct {
 	const char *name;
 	respell_fn *respell;
 } spellings[] = {
-	{ "in wrappers", by_wrappers },  { "by PEFT", by_peft },
-	{ "with a prefix", by_prefix },  { "fused", by_fusing },
+	{ "in wrappers", by_wrappers },      { "by PEFT", by_peft },
+	{ "with a prefix", by_prefix },      { "fused", by_fusing },
 	{ "with its head", with_tied_head }, { "in parts", by_parts },
 };
 enum { N_SPELLINGS = sizeof spellings / sizeof *spellings };
@@ -326,8 +332,8 @@ TEST(a_checkpoint_in_other_spellings_fits)
 
 /* In memory they have rows in another order, or names that say nothing of those in the checkpoint:
  * nothing is guessed. */
-static const char *const unrelated[] = { "deepseek_v4", "ernie4_5_vl_moe", "kimi_k25", "kimi_linear",
-	                                 "step3p7" };
+static const char *const unrelated[] = { "deepseek_v4", "ernie4_5_vl_moe", "kimi_k25",
+	                                 "kimi_linear", "step3p7" };
 
 static bool is_unrelated(const struct census *c)
 {
@@ -451,8 +457,8 @@ static void expect_layer_too_many(const struct census *c)
 	const struct outcome o = check("src", "ref");
 	snprintf(from, sizeof from, "model.layers.%" PRId64 ".", last + 1);
 	if (!o.errors || strncmp(o.name, from, strlen(from)) != 0)
-		fail_msg("%s: a layer too many: %zu errors, first %s: %s", c->name, o.errors, o.name,
-		         o.reason);
+		fail_msg("%s: a layer too many: %zu errors, first %s: %s", c->name, o.errors,
+		         o.name, o.reason);
 	census_list_free(&l);
 }
 

@@ -32,6 +32,7 @@ struct ws_input_opts {
 		char of[1024];      /* the server's start_path: it holds for these servers */
 		char name[640];     /* for people */
 		int64_t started;    /* ns since 1970; 0: not known */
+		int64_t seen;       /* it ran at that time, by the record of a push; 0: not known */
 		bool cached;        /* by its name on a hub: nobody changes these files */
 		char architecture[96]; /* that the server runs; "": not told */
 	} found;

@@ -119,8 +119,8 @@ struct ws_layout_like {
  * has. */
 int ws_layout_like(const struct ws_layout_like *like, struct ws_layout **out, struct ws_err *err);
 bool ws_layout_is_like(const struct ws_layout *l);
-/* A tensor of such a layout that trainers may keep in parts: q_proj, k_proj and v_proj for qkv_proj,
- * or for a stack of experts two tensors, or one, of each. */
+/* A tensor of such a layout that trainers may keep in parts: q_proj, k_proj and v_proj for
+ * qkv_proj, or for a stack of experts two tensors, or one, of each. */
 struct ws_like_join {
 	const struct ws_part *whole;
 	size_t part, n_parts; /* this one, in their order in the whole */

@@ -49,11 +49,12 @@ const char *ws_name_check_model_dir(const struct ws_endpoint_info *info);
 /* The config there, with the rules of the server's release. NULL: none can be read here. A
  * malformed config counts as missing, not as an error: the operator did not name it. */
 struct ws_config *ws_name_check_config(const struct ws_endpoint_info *info);
-/* Finds the checkpoint that a server was started from, where this machine has it: at the path of its
- * start, or by its name in the cache of the Hugging Face Hub. */
+/* Finds the checkpoint that a server was started from, where this machine has it: at the path of
+ * its start, or by its name in the cache of the Hugging Face Hub. */
 void ws_name_check_reference(const struct ws_endpoint_info *info, struct ws_input_found *out);
-/* The first that is found for one of n servers. */
-struct ws_input_found ws_name_check_references(const struct ws_endpoint_info *infos, size_t n);
+/* The first that is found for one of n servers. state_dir: with the records of pushes; NULL. */
+struct ws_input_found ws_name_check_references(const struct ws_endpoint_info *infos, size_t n,
+                                               const char *state_dir);
 /* Is that the same config, with the same rules, for both? */
 bool ws_name_check_alike(const struct ws_endpoint_info *a, const struct ws_endpoint_info *b);
 /* The config of the first of n servers that keeps FP8. Its block size and its list of modules

@@ -20,12 +20,12 @@ struct ws_reference {
 	char name[640];                  /* as the user named it, or where it was found */
 	const struct ws_tensor *tensors; /* owned */
 	size_t n;
-	struct ws_config *config;        /* beside it; NULL: none */
+	struct ws_config *config; /* beside it; NULL: none */
 	/* private */
-	struct ws_layout *layout;        /* see ws_reference_layout */
+	struct ws_layout *layout; /* see ws_reference_layout */
 	const struct ws_family *generic;
-	struct ws_source *source;        /* NULL: saved lines */
-	struct ws_tensor *made;          /* of saved lines */
+	struct ws_source *source; /* NULL: saved lines */
+	struct ws_tensor *made;   /* of saved lines */
 	struct ws_weight_list list;
 };
 

@@ -11,7 +11,7 @@ struct ws_related_rule {
 };
 
 struct ws_related {
-	const char **names;    /* by tensor of the source; NULL: as the family renames them */
+	const char **names; /* by tensor of the source; NULL: as the family renames them */
 	struct ws_related_rule *rules;
 	size_t n_rules;
 	struct ws_arena *arena; /* owns the strings */

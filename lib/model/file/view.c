@@ -59,7 +59,8 @@ static bool is_filed(const struct walk *w, const struct ws_piece *p)
 {
 	unsigned axis;
 	const int64_t run = find_run(w, p, &axis);
-	if (run * w->size < RUN_MIN && (axis > w->axis || product(w->item->view->dims, 0, w->axis) > 1))
+	if (run * w->size < RUN_MIN &&
+	    (axis > w->axis || product(w->item->view->dims, 0, w->axis) > 1))
 		return false;
 	return lies_there(p);
 }

@@ -52,7 +52,8 @@ static struct tile shape_of(const struct ws_item *item, size_t first, size_t n_p
 {
 	struct tile t = {
 		.item = item, .pieces = item->view->pieces + first, .n_pieces = n_pieces,
-		.axis = item->view->axis, .n = item->view->n_dims, .size = ws_dtype_bits(item->dtype) / 8,
+		.axis = item->view->axis, .n = item->view->n_dims,
+		.size = ws_dtype_bits(item->dtype) / 8,
 	};
 	memcpy(t.dims, item->view->dims, sizeof t.dims);
 	if (t.n == 0)

@@ -83,8 +83,9 @@ static int read_config(struct ws_reference *r, const char *text, size_t n, struc
 	const size_t line = end ? (size_t)(end - at) : n - (size_t)(at - text);
 	struct ws_json *root = ws_json_parse_most(at, line, WS_JSON_LARGE, r->name, err);
 	const char *config = ws_json_get_string(root, "config", NULL);
-	const int rc = !root ? -1 : !config ? 0 :
-	               ws_config_parse(config, strlen(config), r->name, &r->config, err);
+	const int rc = !root   ? -1 :
+	               !config ? 0 :
+	                         ws_config_parse(config, strlen(config), r->name, &r->config, err);
 	ws_json_free(root);
 	return rc;
 }
@@ -97,8 +98,10 @@ static int make_tensor(const struct ws_reference *r, const struct ws_weight *w, 
 	if (!w->shapeless && ws_dtype_from_torch(w->dtype, &t->dtype) &&
 	    ws_dtype_bytes(t->dtype, t->n_dims, t->dims, &t->bytes))
 		return 0;
-	ws_err_set(err, WS_EINPUT, "%s: '%s' has no dtype and shape: this is no list of a "
-	           "checkpoint", r->name, ws_quote(w->name).text);
+	ws_err_set(err, WS_EINPUT,
+	           "%s: '%s' has no dtype and shape: this is no list of a "
+	           "checkpoint",
+	           r->name, ws_quote(w->name).text);
 	return ws_err_hint(err, "wsync-list-weights DIR {headers_only} saves one");
 }
 
@@ -154,7 +157,8 @@ static void mark(struct numbered *list, size_t *n_list, const char *name)
 }
 
 /* How many of the layers are there, at most, under one prefix; *gap: the first that is not. */
-static int64_t count_layers(const struct numbered *list, size_t n_list, int64_t layers, int64_t *gap)
+static int64_t count_layers(const struct numbered *list, size_t n_list, int64_t layers,
+                            int64_t *gap)
 {
 	int64_t most = 0;
 	for (size_t i = 0; i < n_list; i++) {
@@ -169,6 +173,27 @@ static int64_t count_layers(const struct numbered *list, size_t n_list, int64_t 
 		}
 	}
 	return most;
+}
+
+/* Layers behind the last one are those of a draft model, or the config is another model's. */
+static int refuse_more(const struct ws_reference *r, int64_t layers, struct ws_err *err)
+{
+	static const char *const prefixes[] = { "model.layers.", "model.language_model.layers.",
+		                                "language_model.model.layers." };
+	int64_t drafts = 0;
+	ws_config_int(r->config, "num_nextn_predict_layers", &drafts);
+	for (size_t i = 0; i < r->n; i++)
+		for (size_t k = 0; k < sizeof prefixes / sizeof *prefixes; k++) {
+			const char *name = r->tensors[i].name;
+			const size_t n = strlen(prefixes[k]);
+			if (!strncmp(name, prefixes[k], n) && atoll(name + n) >= layers + drafts)
+				return ws_err_set(
+					err, WS_EINPUT,
+					"%s is no reference: it has a %s, "
+					"and its config.json has num_hidden_layers %" PRId64,
+					r->name, ws_quote(name).text, layers);
+		}
+	return 0;
 }
 
 /* Not whole by its own config.json: half a download, or a trainer's part. */
@@ -186,19 +211,21 @@ static int check_layers(const struct ws_reference *r, struct ws_err *err)
 	const int64_t most = count_layers(list, n, layers, &gap);
 	free(list);
 	if (most && gap < 0)
-		return 0;
-	return ws_err_set(err, WS_EINPUT, "%s is no reference: it has no layer %" PRId64 ", and its "
-	                  "config.json has num_hidden_layers %" PRId64, r->name, most ? gap : 0,
-	                  layers);
+		return refuse_more(r, layers, err);
+	return ws_err_set(err, WS_EINPUT,
+	                  "%s is no reference: it has no layer %" PRId64 ", and its "
+	                  "config.json has num_hidden_layers %" PRId64,
+	                  r->name, most ? gap : 0, layers);
 }
 
 static int refuse_adapter(const struct ws_reference *r, struct ws_err *err)
 {
 	for (size_t i = 0; i < r->n; i++)
 		if (strstr(r->tensors[i].name, ".lora_"))
-			return ws_err_set(err, WS_EINPUT, "%s is no reference: it is an adapter, or "
-			                  "has one that is not merged (%s)", r->name,
-			                  ws_quote(r->tensors[i].name).text);
+			return ws_err_set(err, WS_EINPUT,
+			                  "%s is no reference: it is an adapter, or "
+			                  "has one that is not merged (%s)",
+			                  r->name, ws_quote(r->tensors[i].name).text);
 	return 0;
 }
 
@@ -280,8 +307,11 @@ void ws_reference_close(struct ws_reference *r)
 
 const struct ws_layout *ws_reference_layout(struct ws_reference *r, struct ws_err *err)
 {
-	const struct ws_layout_like like = { .name = r->name, .tensors = r->tensors, .n = r->n,
-		                             .config = r->config, .generic = r->generic };
+	const struct ws_layout_like like = { .name = r->name,
+		                             .tensors = r->tensors,
+		                             .n = r->n,
+		                             .config = r->config,
+		                             .generic = r->generic };
 	if (!r->layout && ws_layout_like(&like, &r->layout, err))
 		r->layout = NULL;
 	return r->layout;

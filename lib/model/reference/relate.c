@@ -14,19 +14,19 @@
 
 enum {
 	NAME = 1200,
-	MOST_KINDS = 512,    /* of one side; real models have less than 200 */
+	MOST_KINDS = 512, /* of one side; real models have less than 200 */
 	MOST_SWAPS = 1024,
 	MOST_SEGMENTS = 32,
 	MOST_TRIES = 1 << 21 /* of a swap at a place of a kind; real models need a hundredth */
 };
 
 struct kind {
-	const char *name;    /* with '*' for each number */
-	const char *real;    /* of the reference: the kind that this stands for */
-	const char *one;     /* the name of one of its tensors */
-	size_t first, n;     /* tensors of it, the first one */
-	bool done;           /* source: it has a name; reference: something is sent for it */
-	size_t swap;         /* source: by this one; SIZE_MAX: none */
+	const char *name; /* with '*' for each number */
+	const char *real; /* of the reference: the kind that this stands for */
+	const char *one;  /* the name of one of its tensors */
+	size_t first, n;  /* tensors of it, the first one */
+	bool done;        /* source: it has a name; reference: something is sent for it */
+	size_t swap;      /* source: by this one; SIZE_MAX: none */
 };
 
 struct kinds {
@@ -37,19 +37,19 @@ struct kinds {
 
 struct swap {
 	const char *from, *to;
-	size_t kinds, tensors;        /* that it explains now */
+	size_t kinds, tensors; /* that it explains now */
 };
 
 struct relating {
 	const struct ws_source *source;
 	const struct ws_layout *known, *like;
-	const char **names;           /* by tensor of the source, as the family renames them */
-	size_t *kind_of;              /* by tensor of the source; SIZE_MAX: none */
+	const char **names; /* by tensor of the source, as the family renames them */
+	size_t *kind_of;    /* by tensor of the source; SIZE_MAX: none */
 	struct kinds ours, theirs;
 	struct swap swaps[MOST_SWAPS];
 	size_t n_swaps;
-	struct ws_list chosen;        /* struct ws_related_rule */
-	size_t unwrapped;             /* names that had PEFT's wrapper */
+	struct ws_list chosen; /* struct ws_related_rule */
+	size_t unwrapped;      /* names that had PEFT's wrapper */
 	size_t tries;
 	struct ws_related *out;
 	struct ws_err *err;
@@ -263,8 +263,10 @@ static int add_synonym(struct relating *g, const struct kind *k)
 		const char *at = from[1] != 'w' && to[1] != 'w' ? strstr(k->name, from) :
 		                 strstr(k->name, "experts.")    ? strstr(k->name, from) :
 		                                                  NULL;
-		if (!at || snprintf(text, sizeof text, "%.*s%s%s", (int)(at - k->name), k->name, to,
-		                    at + strlen(from)) >= NAME || find_kind(&g->theirs, text, NULL))
+		if (!at ||
+		    snprintf(text, sizeof text, "%.*s%s%s", (int)(at - k->name), k->name, to,
+		             at + strlen(from)) >= NAME ||
+		    find_kind(&g->theirs, text, NULL))
 			continue;
 		struct kind *other = get_kind(g, &g->theirs, text, &full);
 		if (!other)
@@ -317,7 +319,8 @@ static void mark_sent(struct relating *g)
 	char text[NAME];
 	for (size_t i = 0; i < ws_source_count(g->source); i++) {
 		struct kind *k = g->kind_of[i] == SIZE_MAX && kind_text(g->names[i], text) ?
-		                 find_kind(&g->theirs, text, NULL) : NULL;
+		                         find_kind(&g->theirs, text, NULL) :
+		                         NULL;
 		if (k)
 			k->done = true;
 	}
@@ -450,8 +453,7 @@ static int propose(struct relating *g, const struct kind *a, const struct kind *
 	if (kept && is_suffix(&x, x.count - 1))
 		kept--;
 	if (count_marks(&x, first, i) != count_marks(&y, first, k) ||
-	    !keeps_numbers(a->name, b->name) ||
-	    (!kept && !permuted(&x, i, &y, k, first)))
+	    !keeps_numbers(a->name, b->name) || (!kept && !permuted(&x, i, &y, k, first)))
 		return 0;
 	return add_swap(g, text_of(g, &x, first, i), text_of(g, &y, first, k));
 }
@@ -503,10 +505,10 @@ static struct kind *swapped(struct relating *g, const struct kind *k, const stru
 	for (const char *at = k->name;
 	     g->tries < MOST_TRIES && (at = next_place(k->name, at, s->from)); at++) {
 		g->tries++;
-		struct kind *to = replace(k->name, at, s, text) ?
-		                  find_kind(&g->theirs, text, NULL) : NULL;
-		if (!to || to == found || !is_free(g, to) || !keeps_numbers(k->name, to->name) || !fill_numbers(to->real, k->one, name) ||
-		    !fits(g, k->first, name))
+		struct kind *to =
+			replace(k->name, at, s, text) ? find_kind(&g->theirs, text, NULL) : NULL;
+		if (!to || to == found || !is_free(g, to) || !keeps_numbers(k->name, to->name) ||
+		    !fill_numbers(to->real, k->one, name) || !fits(g, k->first, name))
 			continue;
 		if (found)
 			return NULL;
@@ -577,8 +579,10 @@ static int refuse_several(struct relating *g, const struct kind *k, const struct
 	char one[NAME], other[NAME];
 	say_rule(g, k, a, one, sizeof one);
 	say_rule(g, k, b, other, sizeof other);
-	ws_err_set(g->err, WS_EINPUT, "names like %.200s fit the reference in several ways, as by "
-	           "\"%.200s\" or \"%.200s\"", k->name, one, other);
+	ws_err_set(g->err, WS_EINPUT,
+	           "names like %.200s fit the reference in several ways, as by "
+	           "\"%.200s\" or \"%.200s\"",
+	           k->name, one, other);
 	return ws_err_hint(g->err, "give the right rules in a {map} FILE (wsync-map(5))");
 }
 
@@ -633,13 +637,61 @@ static int apply(struct relating *g, struct swap *s)
 	return 0;
 }
 
+static int refuse_rivals(struct relating *g, const struct kind *k, const struct kind *rival,
+                         const struct kind *to)
+{
+	char one[NAME], other[NAME];
+	say_rule(g, k, to, one, sizeof one);
+	say_rule(g, rival, to, other, sizeof other);
+	ws_err_set(g->err, WS_EINPUT,
+	           "several tensors fit %.200s of the reference, as by \"%.200s\" "
+	           "or \"%.200s\"",
+	           to->real, one, other);
+	return ws_err_hint(g->err, "give the right rules in a {map} FILE (wsync-map(5)), or leave "
+	                           "the others out of the source");
+}
+
+/* Another kind of the source that some swap makes this one of the reference. */
+static const struct kind *find_rival(struct relating *g, const struct kind *of,
+                                     const struct kind *to)
+{
+	for (size_t i = 0; i < g->n_swaps; i++)
+		for (size_t j = 0; j < g->ours.n; j++) {
+			const struct kind *k = &g->ours.v[j];
+			const struct kind *also = k == of || k->swap != SIZE_MAX || k->n != of->n ?
+			                                  NULL :
+			                                  swapped(g, k, &g->swaps[i]);
+			if (also && also->real == to->real)
+				return k;
+		}
+	return NULL;
+}
+
+/* Would other kinds of the source be the same ones of the reference, by another swap? */
+static int check_rivals(struct relating *g, const struct swap *best)
+{
+	const struct kind *k = NULL, *to = NULL, *rival = NULL;
+	for (size_t j = 0; j < g->ours.n; j++) {
+		const struct kind *a =
+			g->ours.v[j].swap == SIZE_MAX ? swapped(g, &g->ours.v[j], best) : NULL;
+		if (!a)
+			continue;
+		rival = find_rival(g, &g->ours.v[j], a);
+		if (!rival)
+			return 0;
+		k = &g->ours.v[j];
+		to = a;
+	}
+	return rival ? refuse_rivals(g, k, rival, to) : 0;
+}
+
 static int choose(struct relating *g)
 {
 	for (;;) {
 		struct swap *best = find_best(g);
 		if (!best)
 			return 0;
-		if (check_only(g, best) || apply(g, best))
+		if (check_only(g, best) || check_rivals(g, best) || apply(g, best))
 			return -1;
 	}
 }
@@ -650,8 +702,7 @@ static int write_names(struct relating *g)
 {
 	char name[NAME];
 	for (size_t i = 0; i < ws_source_count(g->source); i++) {
-		const struct kind *k = g->kind_of[i] == SIZE_MAX ? NULL :
-		                       &g->ours.v[g->kind_of[i]];
+		const struct kind *k = g->kind_of[i] == SIZE_MAX ? NULL : &g->ours.v[g->kind_of[i]];
 		if (!k || k->swap == SIZE_MAX || !fill_numbers(k->real, g->names[i], name))
 			continue;
 		g->names[i] = ws_arena_text(g->out->arena, name, strlen(name));
@@ -700,8 +751,12 @@ int ws_relate_source(const struct ws_source *s, const struct ws_family *family,
 	size_t *kind_of = calloc(n + 1, sizeof *kind_of);
 	int rc = -1;
 	if (g && names && kind_of && out->arena) {
-		*g = (struct relating){ .source = s, .known = known, .like = like,
-			                .names = names, .kind_of = kind_of, .out = out,
+		*g = (struct relating){ .source = s,
+			                .known = known,
+			                .like = like,
+			                .names = names,
+			                .kind_of = kind_of,
+			                .out = out,
 			                .err = err };
 		rc = relate(g, family);
 	} else {

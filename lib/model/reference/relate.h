@@ -12,8 +12,9 @@
 #include "wsync/tool/reference.h"
 #include "wsync/tool/related.h"
 
-/* family: its renames come first. like: of the reference. known: the layout of its rules, whose names need no relation;
- * NULL. WS_EINPUT: several relations explain the names, and the message has them as rules. */
+/* family: its renames come first. like: of the reference. known: the layout of its rules, whose
+ * names need no relation; NULL. WS_EINPUT: several relations explain the names, and the message has
+ * them as rules. */
 int ws_relate_source(const struct ws_source *s, const struct ws_family *family,
                      const struct ws_layout *known, const struct ws_layout *like,
                      struct ws_related *out, struct ws_err *err);

@@ -32,7 +32,7 @@ struct fused_split {
 	const struct ws_layout *layout;
 	const char *const *names; /* by tensor; NULL: as the family renames it */
 	struct ws_list waiting;
-	size_t *waits; /* by part of the layout: one of waiting, counted from 1; NULL: none so far */
+	size_t *waits; /* by part of the layout: one of waiting, counted from 1; NULL: none */
 	struct ws_pieces pieces; /* scratch */
 	bool changed;            /* some item is not a tensor of the source under its own name */
 	struct ws_err *err;

@@ -21,10 +21,11 @@ struct like {
 	struct ws_build b;
 	const struct ws_tensor *tensors;
 	size_t n;
-	struct ws_names names;   /* of the tensors */
-	size_t *taken;           /* by tensor: its param, counted from 1; 0: it has none */
+	struct ws_names names; /* of the tensors */
+	size_t *taken;         /* by tensor: its param, counted from 1; 0: it has none */
 	const struct ws_family *generic;
-	int64_t layers;          /* num_hidden_layers; -1: not known */
+	int64_t layers; /* num_hidden_layers; -1: not known */
+	int64_t drafts; /* next-token layers behind them */
 };
 
 /* Tensors that follow each other in one. */
@@ -40,8 +41,11 @@ static const struct fusion fusions[] = {
 
 /* Of each expert: gate above up, and down. Without a gate only up. */
 static const struct fusion expert_fusions[] = {
-	{ "gate_up_proj", { "gate_proj", "up_proj" } }, { "gate_up_proj", { "w1", "w3" } },
-	{ "down_proj", { "down_proj" } }, { "down_proj", { "w2" } }, { "up_proj", { "up_proj" } },
+	{ "gate_up_proj", { "gate_proj", "up_proj" } },
+	{ "gate_up_proj", { "w1", "w3" } },
+	{ "down_proj", { "down_proj" } },
+	{ "down_proj", { "w2" } },
+	{ "up_proj", { "up_proj" } },
 };
 
 static size_t segment(const char *p)
@@ -72,23 +76,29 @@ static const char *skipped(const struct like *k, const char *name)
 {
 	for (size_t i = 0; k->generic && i < k->generic->n_rules; i++) {
 		const struct ws_rule *r = &k->generic->rules[i];
-		if (r->kind == WS_RULE_SKIP && !r->when &&
-		    ws_pattern_match(r->name, name, NULL, 0))
+		if (r->kind == WS_RULE_SKIP && !r->when && ws_pattern_match(r->name, name, NULL, 0))
 			return r->of;
 	}
 	return NULL;
 }
 
-/* Layers of a draft model: numbered behind the others, or under a name of their own. */
+/* Layers of a draft model: numbered behind the others, as the config or a name that only they have
+ * says, or under a name of their own. */
 static bool is_draft(const struct like *k, const char *name)
 {
 	if (!strncmp(name, "mtp.", 4) || strstr(name, ".mtp.") || strstr(name, ".mtp_"))
 		return true;
-	return k->layers >= 0 && !strncmp(name, "model.layers.", 13) &&
-	       layer_of(name) >= k->layers;
+	return ws_layer_is_draft(k->layers, k->drafts, name);
 }
 
-/* A 16-bit float may come as any floating type; whether that loses anything is checked elsewhere. */
+bool ws_layer_is_draft(int64_t layers, int64_t drafts, const char *name)
+{
+	const int64_t layer = strncmp(name, "model.layers.", 13) ? -1 : layer_of(name);
+	return layers >= 0 && layer >= layers && layer - layers < drafts;
+}
+
+/* A 16-bit float may come as any floating type; whether that loses anything is checked elsewhere.
+ */
 static bool is_exact(enum ws_dtype d)
 {
 	return d != WS_DTYPE_BF16 && d != WS_DTYPE_F16 && d != WS_DTYPE_F32;
@@ -97,9 +107,12 @@ static bool is_exact(enum ws_dtype d)
 static int add_part(struct like *k, size_t i, int64_t expert)
 {
 	const struct ws_tensor *t = &k->tensors[i];
-	struct ws_part p = { .dtype = t->dtype, .exact = is_exact(t->dtype), .n_dims = t->n_dims,
+	struct ws_part p = { .dtype = t->dtype,
+		             .exact = is_exact(t->dtype),
+		             .n_dims = t->n_dims,
 		             .split = expert < 0 ? WS_SPLIT_EVEN : WS_SPLIT_EXPERT,
-		             .expert = expert, .optional = is_draft(k, t->name) };
+		             .expert = expert,
+		             .optional = is_draft(k, t->name) };
 	memcpy(p.dims, t->dims, sizeof p.dims);
 	k->taken[i] = k->b.l->n_params;
 	return ws_build_part(&k->b, t->name, "", p);
@@ -169,7 +182,8 @@ static int add_fused(struct like *k, size_t i, const char *p, const struct fusio
 	size_t found[MOST_PARTNERS], n;
 	if (!is_segment(p, f->parts[0]) || !find_partners(k, i, p, f, found, &n) ||
 	    snprintf(whole, sizeof whole, "%.*s%s%s", (int)(p - name), name, f->name,
-	             p + segment(p)) >= (int)sizeof whole || ws_names_find(&k->names, whole))
+	             p + segment(p)) >= (int)sizeof whole ||
+	    ws_names_find(&k->names, whole))
 		return 0;
 	if (begin(k, whole, &d))
 		return -1;
@@ -209,12 +223,16 @@ static bool has_expert(const struct like *k, size_t first, const char *number, i
 static int add_stack_of(struct like *k, size_t first, const char *number, const struct fusion *f,
                         size_t n, int64_t experts)
 {
-	const struct ws_division d = { .form = WS_FORM_EXPERTS, .tp = 1, .ep = 1,
-		                       .routed = experts, .per_expert = (unsigned)n };
+	const struct ws_division d = { .form = WS_FORM_EXPERTS,
+		                       .tp = 1,
+		                       .ep = 1,
+		                       .routed = experts,
+		                       .per_expert = (unsigned)n };
 	const char *name = k->tensors[first].name;
 	char whole[WS_NAME_MAX];
 	if (snprintf(whole, sizeof whole, "%.*s%s", (int)(number - name), name, f->name) >=
-	    (int)sizeof whole || ws_names_find(&k->names, whole))
+	            (int)sizeof whole ||
+	    ws_names_find(&k->names, whole))
 		return 0;
 	if (begin(k, whole, &d))
 		return -1;
@@ -299,8 +317,11 @@ static int add_tied_head(struct like *k, const struct ws_tensor *body, const cha
 {
 	const struct ws_division d = { .form = WS_FORM_ROWS, .tp = 1, .ep = 1 };
 	struct ws_layout *l = k->b.l;
-	struct ws_part p = { .dtype = body->dtype, .exact = is_exact(body->dtype),
-		             .n_dims = body->n_dims, .split = WS_SPLIT_EVEN, .optional = true };
+	struct ws_part p = { .dtype = body->dtype,
+		             .exact = is_exact(body->dtype),
+		             .n_dims = body->n_dims,
+		             .split = WS_SPLIT_EVEN,
+		             .optional = true };
 	memcpy(p.dims, body->dims, sizeof p.dims);
 	if (begin(k, head, &d) || ws_build_part(&k->b, head, "", p) || ws_build_end(&k->b))
 		return -1;
@@ -313,8 +334,8 @@ static int tie_heads(struct like *k)
 {
 	const bool tied = k->b.config && ws_config_tied(k->b.config);
 	int64_t said = 1;
-	const bool untied = k->b.config && ws_config_int(k->b.config, "tie_word_embeddings", &said) &&
-	                    !said;
+	const bool untied =
+		k->b.config && ws_config_int(k->b.config, "tie_word_embeddings", &said) && !said;
 	char head[WS_NAME_MAX];
 	for (size_t i = 0; i < k->n; i++) {
 		const struct ws_tensor *t = &k->tensors[i];
@@ -345,7 +366,8 @@ static int add_swapped(struct like *k)
 		                  sizeof *l->aliases))
 			return -1;
 		l->aliases[l->n_aliases++] = (struct ws_alias){
-			.name = q->name, .param = i, .order = { 0, 2, 1 }, .n_dims = 3, .rule = 1 };
+			.name = q->name, .param = i, .order = { 0, 2, 1 }, .n_dims = 3, .rule = 1
+		};
 	}
 	return 0;
 }
@@ -412,9 +434,16 @@ int ws_layout_like(const struct ws_layout_like *like, struct ws_layout **out, st
 	if (!l)
 		return ws_oom(err);
 	struct like k = {
-		.b = { .l = l, .family = &family, .config = like->config, .err = err,
-		       .rule = &rule, .prefix = "" },
-		.tensors = like->tensors, .n = like->n, .generic = like->generic, .layers = -1,
+		.b = { .l = l,
+		       .family = &family,
+		       .config = like->config,
+		       .err = err,
+		       .rule = &rule,
+		       .prefix = "" },
+		.tensors = like->tensors,
+		.n = like->n,
+		.generic = like->generic,
+		.layers = -1,
 	};
 	l->opts = (struct ws_layout_opts){ .tp = 1, .ep = 1, .attention_tp = 1 };
 	l->family = "reference";
@@ -422,6 +451,8 @@ int ws_layout_like(const struct ws_layout_like *like, struct ws_layout **out, st
 	l->like = true;
 	if (like->config)
 		ws_config_int(like->config, "num_hidden_layers", &k.layers);
+	if (like->config)
+		ws_config_int(like->config, "num_nextn_predict_layers", &k.drafts);
 	const int rc = fill(&k);
 	ws_names_fini(&k.names);
 	free(k.taken);
@@ -461,8 +492,8 @@ enum { N_STACKS = sizeof stacks / sizeof *stacks, N_FUSIONS = sizeof fusions / s
 static bool is_stack(const struct ws_part *whole, const char *module)
 {
 	return whole->n_dims == 3 && whole->dims[0] > 0 && whole->dims[0] <= MOST_EXPERTS &&
-	       is_sized(whole->dims[1]) && is_sized(whole->dims[2]) &&
-	       module - whole->name >= 8 && !strncmp(module - 8, "experts.", 8);
+	       is_sized(whole->dims[1]) && is_sized(whole->dims[2]) && module - whole->name >= 8 &&
+	       !strncmp(module - 8, "experts.", 8);
 }
 
 const char *ws_layout_join_part(const struct ws_part *whole, size_t i, char *dst, size_t n)
@@ -474,12 +505,16 @@ const char *ws_layout_join_part(const struct ws_part *whole, size_t i, char *dst
 		const size_t of = count_parts(&stacks[k]);
 		if (is_segment(module, stacks[k].name) && i < of * (size_t)whole->dims[0])
 			return snprintf(dst, n, "%.*s%zu.%s.weight", before, whole->name, i / of,
-			                stacks[k].parts[i % of]) < (int)n ? dst : NULL;
+			                stacks[k].parts[i % of]) < (int)n ?
+			               dst :
+			               NULL;
 	}
 	for (size_t k = 0; !stack && k < N_FUSIONS && whole->n_dims < 3; k++)
 		if (is_segment(module, fusions[k].name) && i < count_parts(&fusions[k]))
-			return snprintf(dst, n, "%.*s%s%s", before, whole->name, fusions[k].parts[i],
-			                rest) < (int)n ? dst : NULL;
+			return snprintf(dst, n, "%.*s%s%s", before, whole->name,
+			                fusions[k].parts[i], rest) < (int)n ?
+			               dst :
+			               NULL;
 	return NULL;
 }
 
@@ -529,9 +564,9 @@ bool ws_layout_find_join(const struct ws_layout *l, const char *name, struct ws_
 		return find_stack(l, name, experts + 8, out);
 	for (size_t i = 0; i < N_FUSIONS; i++) {
 		const int k = place_of(&fusions[i], module);
-		if (k < 0 || snprintf(whole, sizeof whole, "%.*s%s%s", (int)(module - name), name,
-		                      fusions[i].name, module + segment(module)) >=
-		                    (int)sizeof whole)
+		if (k < 0 ||
+		    snprintf(whole, sizeof whole, "%.*s%s%s", (int)(module - name), name,
+		             fusions[i].name, module + segment(module)) >= (int)sizeof whole)
 			continue;
 		const struct ws_part *p = ws_layout_find_part(l, whole);
 		if (!p || p->n_dims > 2)
