@@ -216,6 +216,7 @@ static int begin(struct ws_check *c)
 		const size_t part = ws_check_part(c, item->name);
 		if (part != WS_NONE) {
 			c->part_item[part] = c->n_sent;
+			c->has_draft |= c->parts[part].draft;
 			c->sent_known[c->n_sent] = true;
 		}
 		c->sent[c->n_sent++] = item;

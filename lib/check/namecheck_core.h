@@ -84,6 +84,7 @@ struct ws_check {
 	struct ws_left_out left_out[WS_LEFT_OUT_MAX];
 	size_t n_left_out, needed;
 	size_t received;
+	bool has_draft;                      /* something is sent for parts of a draft model */
 	struct ws_tied tied[WS_TIED_MAX];    /* heads for the caller to compare */
 	size_t n_tied;
 	struct ws_err *err;

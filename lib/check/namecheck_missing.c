@@ -289,7 +289,8 @@ static int find_modules(struct ws_check *c)
 static bool is_wanted(const struct ws_check *c, size_t part)
 {
 	const struct ws_param *p = param_of(c, part);
-	bool wanted = !c->parts[part].optional || c->part_meant[part] != WS_NONE;
+	bool wanted = !c->parts[part].optional || c->part_meant[part] != WS_NONE ||
+	              (c->parts[part].draft && c->has_draft);
 	for (size_t i = p->first; !wanted && i < p->first + p->n_parts; i++)
 		wanted = is_sent(c, i);
 	return wanted;

@@ -199,7 +199,7 @@ static int ask_rules(struct ws_input *in, struct ws_err *err)
 		const struct ws_part *p = ws_layout_find_part(l, t->name);
 		contradicts = p ? p->n_dims != t->n_dims ||
 		                          memcmp(p->dims, t->dims, t->n_dims * sizeof *t->dims) :
-		                  !ws_layout_skips(l, t->name);
+		                  !ws_layout_skips(l, t->name) && !ws_tensor_is_leftover(t);
 		needed += p && !p->optional;
 	}
 	for (size_t i = 0; !contradicts && i < ws_layout_part_count(l); i++)

@@ -420,6 +420,11 @@ static int compare_like(const struct ws_name_check_run_opts *o, struct ws_refere
 	} else {
 		ws_findings_free(&f);
 	}
+	if (!out->found.needed && !out->layout) {
+		snprintf(out->why, sizeof out->why, "%.200s has no tensor that a server needs",
+		         like->name);
+		return 0;
+	}
 	confirm(out, o->input);
 	return !out->layout && check->listing && !check->listing->received && !f.errors ?
 	               compare_list(check, out, err) :
@@ -501,6 +506,20 @@ static bool is_same(const struct ws_name_check_run_opts *o, const struct ws_name
 	       !*t->listed && !is_other(like, t);
 }
 
+/* The same names and sizes can be those of two models. */
+static bool is_other_source(const struct ws_input *in, char *dst, size_t n)
+{
+	const char *ours = in->config ? ws_config_architecture(in->config) : "",
+		   *its = in->like.config ? ws_config_architecture(in->like.config) : "";
+	if (!in->like.n || !*ours || !*its || !strcmp(ours, its) ||
+	    !strcmp(ours, ws_config_text_architecture(in->like.config)) ||
+	    !strcmp(ws_config_text_architecture(in->config), its))
+		return false;
+	snprintf(dst, n, "the source is of %.90s, and the reference %.200s of %.90s", ours,
+	         in->like.name, its);
+	return true;
+}
+
 /* A reference that was found and is not used is told. */
 static void add_unused(const struct ws_input *in, struct ws_name_check_run *out)
 {
@@ -526,7 +545,7 @@ int ws_name_check_run(const struct ws_name_check_run_opts *o, const struct ws_na
 	snprintf(out->family, sizeof out->family, "%s",
 	         ws_family_name(family ? family : ws_namemap_generic(o->input->map)));
 	char model[768];
-	struct ws_server_fact facts[3];
+	struct ws_server_fact facts[4];
 	struct ws_namecheck_opts check = {
 		.facts = facts,
 		.n_facts = find_facts(o, t, family, model, sizeof model, facts),
@@ -545,10 +564,15 @@ int ws_name_check_run(const struct ws_name_check_run_opts *o, const struct ws_na
 		.elsewhere_ctx = o->elsewhere_ctx,
 		.whole_modules = t->whole_modules,
 		.keeps_biases = t->keeps_biases,
+		.dtype_told = t->dtype_told,
 		.scan = o->scan,
 		.tied_later = o->tied_later,
 		.cancel = o->cancel,
 	};
+	char other[512];
+	if (is_other_source(o->input, other, sizeof other))
+		facts[check.n_facts++] = (struct ws_server_fact){
+			WS_WARN, "architectures", other, "{like} names another" };
 	if (*o->input->like_unused)
 		facts[check.n_facts++] = (struct ws_server_fact){
 			WS_NOTE, "reference", o->input->like_unused, "{like} names another" };

@@ -128,6 +128,8 @@ static void describe(struct ws_name_check_target *t, const struct ws_endpoint_in
 	if (shares > 1 && info->tp_size % shares == 0)
 		t->attention_tp = (unsigned)(info->tp_size / shares);
 	t->config = ws_name_check_config(info);
+	enum ws_dtype dtype;
+	t->dtype_told = ws_dtype_from_torch(info->dtype, &dtype);
 	t->unused = info->path_unused;
 	t->keeps_anything = info->keeps_anything;
 	/* A first pipeline stage lacks layers that would be requested. */

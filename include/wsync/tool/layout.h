@@ -45,6 +45,7 @@ struct ws_part {
 	enum ws_dtype dtype;      /* with `exact` the servers' dtype; else any floating type */
 	bool exact;
 	bool optional;            /* servers do without it (a bias some checkpoints lack) */
+	bool draft;               /* of a draft model, which is whole or missing */
 	unsigned n_dims;
 	int64_t dims[WS_MAX_DIMS]; /* full */
 	size_t param;             /* the parameter it goes to */
@@ -119,6 +120,10 @@ struct ws_layout_like {
  * has. */
 int ws_layout_like(const struct ws_layout_like *like, struct ws_layout **out, struct ws_err *err);
 bool ws_layout_is_like(const struct ws_layout *l);
+/* Is it of a layer of the text model with this number, or a higher one? */
+bool ws_layer_is_behind(const char *name, int64_t layers);
+/* Does a loader do without it, whatever the model (a mask, a scale of the KV cache)? */
+bool ws_tensor_is_leftover(const struct ws_tensor *t);
 /* A tensor of such a layout that trainers may keep in parts: q_proj, k_proj and v_proj for
  * qkv_proj, or for a stack of experts two tensors, or one, of each. */
 struct ws_like_join {

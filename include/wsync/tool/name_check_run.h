@@ -27,6 +27,7 @@ struct ws_name_check_target {
 	char unlisted[256];                    /* why there is no listing */
 	char start[1024];                      /* start_path; "": not known */
 	char model_type[64], architecture[96]; /* from the server's config.json; "": unknown */
+	bool dtype_told;                       /* the server says what its weights are kept in */
 	bool keeps_anything;                   /* wsync-endpoint without a model: takes any name */
 	bool whole_modules, keeps_biases;      /* see ws_namecheck_opts */
 	/* ws_name_check_measure queries it: config and listing are unknown */

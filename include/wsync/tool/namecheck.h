@@ -142,6 +142,8 @@ struct ws_namecheck_opts {
 	bool whole_modules;
 	/* of them: biases keep their values when the weights beside them come (vLLM 0.32) */
 	bool keeps_biases;
+	/* the server says what it keeps its weights in: that of a reference is not its own */
+	bool dtype_told;
 	bool scan;                            /* read every tensor */
 	/* list tied heads for ws_tied_check instead of comparing them */
 	bool tied_later;

@@ -178,21 +178,14 @@ static int64_t count_layers(const struct numbered *list, size_t n_list, int64_t 
 /* Layers behind the last one are those of a draft model, or the config is another model's. */
 static int refuse_more(const struct ws_reference *r, int64_t layers, struct ws_err *err)
 {
-	static const char *const prefixes[] = { "model.layers.", "model.language_model.layers.",
-		                                "language_model.model.layers." };
 	int64_t drafts = 0;
 	ws_config_int(r->config, "num_nextn_predict_layers", &drafts);
 	for (size_t i = 0; i < r->n; i++)
-		for (size_t k = 0; k < sizeof prefixes / sizeof *prefixes; k++) {
-			const char *name = r->tensors[i].name;
-			const size_t n = strlen(prefixes[k]);
-			if (!strncmp(name, prefixes[k], n) && atoll(name + n) >= layers + drafts)
-				return ws_err_set(
-					err, WS_EINPUT,
-					"%s is no reference: it has a %s, "
-					"and its config.json has num_hidden_layers %" PRId64,
-					r->name, ws_quote(name).text, layers);
-		}
+		if (ws_layer_is_behind(r->tensors[i].name, layers + drafts))
+			return ws_err_set(err, WS_EINPUT,
+			                  "%s is no reference: it has a %s, and its config.json "
+			                  "has num_hidden_layers %" PRId64,
+			                  r->name, ws_quote(r->tensors[i].name).text, layers);
 	return 0;
 }
 
@@ -231,11 +224,19 @@ static int refuse_adapter(const struct ws_reference *r, struct ws_err *err)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+/* Lines of wsync-list-weights begin with an object that has a "type"; nothing else does. Lists
+ * that servers show, and tables, are told by their names. */
 static bool is_lines(const char *path)
 {
-	static const char *const endings[] = { ".json", ".jsonl", ".txt", ".tsv", ".list" };
-	if (ws_ends_with(path, "index.json") || ws_ends_with(path, "config.json"))
-		return false;
+	static const char *const endings[] = { ".jsonl", ".txt", ".tsv", ".list" };
+	char head[65] = "";
+	FILE *f = fopen(path, "re");
+	if (f)
+		head[fread(head, 1, sizeof head - 1, f)] = '\0';
+	if (f)
+		fclose(f);
+	if (head[0] == '{' && strstr(head, "\"type\":"))
+		return true;
 	for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
 		if (ws_ends_with(path, endings[i]))
 			return true;
@@ -245,10 +246,10 @@ static bool is_lines(const char *path)
 /* The directory of a config.json, else the path itself. */
 static const char *without_config(const char *path, char *dst, size_t n)
 {
-	if (!ws_ends_with(path, "config.json"))
-		return path;
 	const char *slash = strrchr(path, '/');
-	snprintf(dst, n, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+	if (strcmp(slash ? slash + 1 : path, "config.json"))
+		return path;
+	snprintf(dst, n, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
 	return dst;
 }
 

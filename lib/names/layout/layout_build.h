@@ -163,10 +163,6 @@ int ws_build_stack_rule(struct ws_build *b);
 bool ws_build_exact(enum ws_dtype dtype);
 int ws_build_walk(struct ws_build *b);
 
-/* ---- layout_like.c --------------------------------------------------------------------------*/
-/* Is this a tensor of a layer of a draft model, behind the last of the layers? */
-bool ws_layer_is_draft(int64_t layers, int64_t drafts, const char *name);
-
 /* ---- layout_place.c --------------------------------------------------------------------------*/
 /* Length of one of tp pieces along the part's axis, with padding; 0 without an axis. */
 int64_t ws_part_piece(const struct ws_part *p, unsigned tp);

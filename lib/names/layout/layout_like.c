@@ -82,19 +82,41 @@ static const char *skipped(const struct like *k, const char *name)
 	return NULL;
 }
 
-/* Layers of a draft model: numbered behind the others, as the config or a name that only they have
- * says, or under a name of their own. */
+bool ws_layer_is_behind(const char *name, int64_t layers)
+{
+	static const char *const prefixes[] = { "model.layers.", "model.language_model.layers.",
+		                                "language_model.model.layers." };
+	for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+		const size_t n = strlen(prefixes[i]);
+		if (!strncmp(name, prefixes[i], n) && layer_of(name + n) >= layers)
+			return true;
+	}
+	return false;
+}
+
+/* Layers of a draft model: numbered behind the others, as the config says, or under a name of their
+ * own. */
 static bool is_draft(const struct like *k, const char *name)
 {
 	if (!strncmp(name, "mtp.", 4) || strstr(name, ".mtp.") || strstr(name, ".mtp_"))
 		return true;
-	return ws_layer_is_draft(k->layers, k->drafts, name);
+	return k->layers >= 0 && k->drafts > 0 && ws_layer_is_behind(name, k->layers);
 }
 
-bool ws_layer_is_draft(int64_t layers, int64_t drafts, const char *name)
+/* What modules hold beside their weights, and loaders leave aside or have values of their own
+ * for. */
+bool ws_tensor_is_leftover(const struct ws_tensor *t)
 {
-	const int64_t layer = strncmp(name, "model.layers.", 13) ? -1 : layer_of(name);
-	return layers >= 0 && layer >= layers && layer - layers < drafts;
+	static const char *const words[] = { "masked_bias", "position_ids", "num_batches_tracked",
+		                             "k_scale", "v_scale", "q_scale", "prob_scale",
+		                             "cos_cached", "sin_cached", "inv_freq" };
+	const char *last = strrchr(t->name, '.');
+	last = last ? last + 1 : t->name;
+	for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+		if (!strcmp(last, words[i]))
+			return true;
+	return t->n_dims == 4 && t->dims[0] == 1 && t->dims[1] == 1 && !strcmp(last, "bias") &&
+	       ws_dtype_bits(t->dtype) == 8; /* a mask of GPT-2's */
 }
 
 /* A 16-bit float may come as any floating type; whether that loses anything is checked elsewhere.
@@ -112,7 +134,8 @@ static int add_part(struct like *k, size_t i, int64_t expert)
 		             .n_dims = t->n_dims,
 		             .split = expert < 0 ? WS_SPLIT_EVEN : WS_SPLIT_EXPERT,
 		             .expert = expert,
-		             .optional = is_draft(k, t->name) };
+		             .draft = is_draft(k, t->name) };
+	p.optional = p.draft || ws_tensor_is_leftover(t);
 	memcpy(p.dims, t->dims, sizeof p.dims);
 	k->taken[i] = k->b.l->n_params;
 	return ws_build_part(&k->b, t->name, "", p);
@@ -260,7 +283,7 @@ static int add_experts(struct like *k, size_t first, const char *number)
 			continue;
 		while (has_expert(k, first, number, experts, f, n))
 			experts++;
-		if (experts > 1)
+		if (experts > 0)
 			return add_stack_of(k, first, number, f, n, experts);
 	}
 	return 0;
@@ -486,6 +509,7 @@ static const char *module_of(const char *name)
 static const struct fusion stacks[] = {
 	{ "gate_up_proj", { "gate_proj", "up_proj" } },
 	{ "down_proj", { "down_proj" } },
+	{ "up_proj", { "up_proj" } }, /* without a gate */
 };
 enum { N_STACKS = sizeof stacks / sizeof *stacks, N_FUSIONS = sizeof fusions / sizeof *fusions };
 
