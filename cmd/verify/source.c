@@ -41,7 +41,11 @@ int verify_open_source(const struct verify_job *job, const struct opt_args *args
 	opts.fallback = opts.fallback ? opts.fallback : fallback;
 	if (found)
 		opts.found = *found;
-	if (naming_open(job->ui, &opts, in, err))
+	const struct opt_list *include = &cfg->transforming.include,
+	                      *exclude = &cfg->transforming.exclude;
+	if (naming_open(job->ui, &opts, in, err) ||
+	    ws_input_check_globs(in, "include", include->items, include->n, err) ||
+	    ws_input_check_globs(in, "exclude", exclude->items, exclude->n, err))
 		return -1;
 	warn_unused(job, in->catalog);
 	return 0;

@@ -33,6 +33,7 @@ struct ws_new_finding {
 	const char *remedy;                     /* of the group; NULL is "" */
 	/* a consequence of other groups: sorted behind them */
 	bool follows;
+	bool leads;                             /* explains others: sorted before them */
 };
 
 struct ws_report *ws_report_new(void); /* NULL: out of memory */

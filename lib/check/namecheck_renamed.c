@@ -124,6 +124,47 @@ bool ws_lacks_weight(struct ws_search *s)
 	return true;
 }
 
+/* Writes the name with the segments at p and behind it in the other order. */
+static bool exchange(const char *name, const char *p, char *dst)
+{
+	const size_t n = ws_segment(p), m = ws_segment(p + n + 1);
+	return snprintf(dst, WS_CHECK_NAME, "%.*s%.*s.%.*s%s", (int)(p - name), name, (int)m,
+	                p + n + 1, (int)n, p, p + n + 1 + m) < WS_CHECK_NAME;
+}
+
+/* A number in front of its word, or behind the next one, as ModelOpt writes experts. */
+bool ws_is_permuted(struct ws_search *s)
+{
+	const char *name = s->item->name;
+	for (const char *p = name; p[ws_segment(p)]; p += ws_segment(p) + 1) {
+		const char *next = p + ws_segment(p) + 1;
+		char other[WS_CHECK_NAME];
+		size_t part;
+		if (ws_is_number(p) == ws_is_number(next) || !exchange(name, p, other) ||
+		    !ws_search_knows(s, other, &part))
+			continue;
+		struct ws_new_finding finding = ws_search_finding(s, part);
+		const char *rest = next + ws_segment(next), *before = p;
+		while (before > name && *--before != '.')
+			; /* the dot in front of p, then the segment in front of that */
+		while (before > name && before[-1] != '.')
+			before--;
+		const struct ws_text remedy = ws_textf(
+			"{map} FILE with: rename **.%.*s{a}.{b}%.200s -> **.%.*s{b}.{a}%.200s",
+			(int)(p - before), before, rest, (int)(p - before), before, rest);
+		const struct ws_text shared = ws_textf("names have a number and a word in the other "
+		                                       "order, like %.300s%s",
+		                                       ws_text_kind(name).s, ws_also_sent(&finding));
+		finding.near = other;
+		finding.shared = shared.s;
+		finding.remedy = remedy.s;
+		ws_report_add(s->c->report, &finding, "has a number and a word in the other order%s",
+		              ws_also_sent(&finding));
+		return true;
+	}
+	return false;
+}
+
 static void add_pair(struct ws_search *s, const struct ws_text *fused, const struct ws_text *part)
 {
 	for (size_t i = 0; i < s->n_pairs; i++)

@@ -19,7 +19,7 @@ struct group {
 	struct ws_finding_group g;
 	const char *shared, *reason; /* reason: of its first finding */
 	uint64_t key;
-	bool follows;
+	bool follows, leads;
 	size_t order;                /* order of arrival */
 };
 
@@ -130,7 +130,7 @@ static struct group *find_group(struct ws_report *r, const struct ws_new_finding
 	*g = (struct group){
 		.g = { .verdict = s->verdict, .severity = s->severity, .remedy = keep(r,
 		                s->remedy) }, .shared = keep(r, s->shared), .key = key, .follows =
-		        s->follows, .order = r->n_groups, };
+		        s->follows, .leads = s->leads, .order = r->n_groups, };
 	r->slots[at] = ++r->n_groups;
 	return widen_slots(r) ? g : NULL;
 }
@@ -167,6 +167,8 @@ static int by_weight(const void *a, const void *b)
 	const struct group *x = a, *y = b;
 	if (x->g.severity != y->g.severity)
 		return x->g.severity > y->g.severity ? -1 : 1;
+	if (x->leads != y->leads)
+		return x->leads ? -1 : 1;
 	if (x->follows != y->follows)
 		return x->follows ? 1 : -1;
 	if (x->g.n != y->g.n)

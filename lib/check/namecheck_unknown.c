@@ -203,8 +203,10 @@ static bool is_adapter(struct ws_search *s)
 	if (!strstr(s->item->name, ".lora_"))
 		return false;
 	struct ws_new_finding finding = ws_search_finding(s, WS_NONE);
-	finding.shared = "names are factors of an adapter, which is no weight of the model";
-	finding.remedy = "merge the adapter into its base before sending";
+	finding.leads = true;
+	finding.shared = "names are factors of an adapter that is not merged into the model";
+	finding.remedy = "merge the adapter before saving (merge_and_unload), or save it as an "
+	                 "adapter and send its base with {adapters}";
 	ws_report_add(s->c->report, &finding,
 	              "a factor of an adapter (LoRA), which is no weight of the model");
 	return true;
@@ -315,7 +317,8 @@ static void explain(struct ws_search *s)
 	if (is_left_aside(s) || ws_is_fused(s) || ws_has_wrong_prefix(s) ||
 	    ws_is_replaced_twice(s) || is_adapter(s) || is_scale_too_many(s) ||
 	    is_companion(s) ||
-	    ws_has_segment_too_many(s) || ws_lacks_weight(s) || is_foreign(s))
+	    ws_has_segment_too_many(s) || ws_lacks_weight(s) || ws_is_permuted(s) ||
+	    is_foreign(s))
 		return;
 	const char *near = ws_check_near(s->c, s->item->name);
 	if (!is_numbered_otherwise(s, near))

@@ -60,5 +60,6 @@ void ws_search_root(struct ws_search *s);
 bool ws_has_wrong_prefix(struct ws_search *s);
 bool ws_has_segment_too_many(struct ws_search *s);
 bool ws_lacks_weight(struct ws_search *s);
+bool ws_is_permuted(struct ws_search *s);       /* "experts.up_proj.0" */
 
 #endif

@@ -151,7 +151,11 @@ static void warn_of_empty(struct ws_push *p)
 
 int push_make_plan(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
-	if (open_source(p, s, err))
+	if (open_source(p, s, err) ||
+	    ws_input_check_globs(&p->from.input, "include", p->opts.include, p->opts.n_include,
+	                         err) ||
+	    ws_input_check_globs(&p->from.input, "exclude", p->opts.exclude, p->opts.n_exclude,
+	                         err))
 		return -1;
 	warn_of_lacking(p);
 	for (size_t i = 0; i < p->from.input.n_sources; i++)

@@ -2,9 +2,11 @@
 /* input.c - opens an input as a whole: sources, config, rules, layouts, catalog, transform. */
 #include "wsync/tool/input.h"
 
+#include "name_index.h"
 #include "relate.h"
 #include "transform_core.h"
 #include "wsync/tool/shards.h"
+#include "wsync/tool/str.h"
 #include "wsync/tool/str.h"
 
 #include <stdbool.h>
@@ -444,4 +446,43 @@ void ws_input_close(struct ws_input *in)
 		ws_source_close(in->sources[i]);
 	free(in->sources);
 	*in = (struct ws_input){ 0 };
+}
+
+static bool matches_sent(const struct ws_input *in, const char *glob)
+{
+	for (size_t i = 0; i < ws_catalog_count(in->catalog); i++)
+		if (ws_glob_any(&glob, 1, ws_catalog_item(in->catalog, i)->name))
+			return true;
+	return false;
+}
+
+int ws_input_check_globs(const struct ws_input *in, const char *option, const char *const *globs,
+                         size_t n, struct ws_err *err)
+{
+	for (size_t i = 0; in->related.names && i < n; i++) {
+		if (matches_sent(in, globs[i]))
+			continue;
+		for (size_t k = 0; k < ws_source_count(in->sources[0]); k++) {
+			const char *name = ws_source_tensor(in->sources[0], k)->name;
+			if (!ws_glob_any(&globs[i], 1, name))
+				continue;
+			ws_err_set(err, WS_EUSAGE, "{%s} %.200s: it matches %.200s, which is sent "
+			           "as %.200s", option, globs[i], ws_quote(name).text,
+			           in->related.names[k]);
+			return ws_err_hint(err, "write it for the names of the reference");
+		}
+	}
+	return 0;
+}
+
+bool ws_input_open_found(const struct ws_input *in, const struct ws_input_found *found,
+                         struct ws_reference *out, char *why, size_t n)
+{
+	struct ws_input one = { .map = in->map, .family = in->family, .sources = in->sources,
+		                .n_sources = in->n_sources };
+	if (*found->path)
+		open_found(&one, found);
+	snprintf(why, n, "%s", one.like_unused);
+	*out = one.like;
+	return one.like.n > 0;
 }

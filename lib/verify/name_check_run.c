@@ -355,16 +355,18 @@ static int compare_list(const struct ws_namecheck_opts *check, struct ws_name_ch
 	return 0;
 }
 
-static void say_reference(struct ws_name_check_run *out, const struct ws_input *in)
+static void say_reference(struct ws_name_check_run *out, const struct ws_input *in,
+                          const struct ws_reference *like)
 {
 	char text[800];
 	const size_t rules = in->related.n_rules;
-	snprintf(text, sizeof text, "%zu tensors of %s (%zu renaming%s)", in->like.n,
-	         in->like.name, rules, rules == 1 ? "" : "s");
+	snprintf(text, sizeof text, "%zu tensors of %s (%zu renaming%s)", like->n,
+	         like->name, rules, rules == 1 ? "" : "s");
 	append(out, text);
 }
 
-static void confirm(struct ws_name_check_run *out, const struct ws_input *in)
+static void confirm(struct ws_name_check_run *out, const struct ws_input *in,
+                    const struct ws_reference *like)
 {
 	out->by_reference = true;
 	const size_t most = sizeof out->related / sizeof *out->related;
@@ -378,7 +380,7 @@ static void confirm(struct ws_name_check_run *out, const struct ws_input *in)
 	out->checked = true;
 	out->own_config = false;
 	*out->why = '\0';
-	say_reference(out, in);
+	say_reference(out, in, like);
 }
 
 /* Only what does not depend on names is left to be checked. */
@@ -388,7 +390,7 @@ static int compare_same(const struct ws_name_check_run_opts *o,
 {
 	if (ws_namecheck_same(check, &out->found, err))
 		return -1;
-	confirm(out, o->input);
+	confirm(out, o->input, &o->input->like);
 	return 0;
 }
 
@@ -425,7 +427,7 @@ static int compare_like(const struct ws_name_check_run_opts *o, struct ws_refere
 		         like->name);
 		return 0;
 	}
-	confirm(out, o->input);
+	confirm(out, o->input, like);
 	return !out->layout && check->listing && !check->listing->received && !f.errors ?
 	               compare_list(check, out, err) :
 	               0;
@@ -475,11 +477,11 @@ static void forget_layout(struct ws_namecheck_opts *check, struct ws_name_check_
 	check->layout = NULL;
 }
 
-static int compare(const struct ws_name_check_run_opts *o, const struct ws_name_check_target *t,
-                   struct ws_namecheck_opts *check, const char *unknown,
-                   struct ws_name_check_run *out, struct ws_err *err)
+static int compare_with(const struct ws_name_check_run_opts *o,
+                        const struct ws_name_check_target *t, struct ws_reference *like,
+                        struct ws_namecheck_opts *check, const char *unknown,
+                        struct ws_name_check_run *out, struct ws_err *err)
 {
-	struct ws_reference *like = reference_of(o->input, t);
 	char foreign[384] = "";
 	if (like && is_other(like, t)) {
 		if (o->input->like_named)
@@ -496,6 +498,23 @@ static int compare(const struct ws_name_check_run_opts *o, const struct ws_name_
 	if (compare_known(o, t, check, foreign, unknown, out, err))
 		return -1;
 	return like && !out->found.errors ? compare_like(o, like, check, out, err) : 0;
+}
+
+/* Names are related to the reference of the first server that has one. Another server that was
+ * started from elsewhere has its own, and the names must fit that one. */
+static int compare(const struct ws_name_check_run_opts *o, const struct ws_name_check_target *t,
+                   struct ws_namecheck_opts *check, const char *unknown,
+                   struct ws_name_check_run *out, struct ws_err *err)
+{
+	struct ws_reference own = { .n = 0 }, *like = reference_of(o->input, t);
+	char why[512] = "";
+	const bool opened = !like && ws_input_open_found(o->input, &t->found, &own, why, sizeof why);
+	const int rc = compare_with(o, t, opened ? &own : like, check, unknown, out, err);
+	if (!rc && *why && !out->checked)
+		snprintf(out->why + strlen(out->why), sizeof out->why - strlen(out->why), "; %.300s",
+		         why);
+	ws_reference_close(&own);
+	return rc;
 }
 
 /* The source has the tensors of the reference, all of which are sent, and no list contradicts. */

@@ -120,6 +120,7 @@ static void describe(struct ws_name_check_target *t, const struct ws_endpoint_in
 		                            .ep = info->ep_size,
 		                            .replicas = info->dp_size };
 	memcpy(t->url, info->url, sizeof t->url);
+	ws_name_check_reference(info, &t->found);
 	memcpy(t->start, info->start_path, sizeof t->start);
 	memcpy(t->model_type, info->model_type, sizeof t->model_type);
 	memcpy(t->architecture, info->architecture, sizeof t->architecture);

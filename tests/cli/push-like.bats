@@ -34,6 +34,9 @@ no_rules() {
 	try wsync-push src -e "$url" --verify hash
 	expect_status 0
 	out_has "21 names as in the reference"
+	try wsync-push src -e "$url" --exclude 'policy.net.lm_head.*'
+	expect_status 2
+	err_has "it matches policy.net.lm_head.weight, which is sent as lm_head.weight"
 	try wsync-push other -e "$url"
 	expect_status 1
 	out_has "model.layers.0.mlp.upper.weight"

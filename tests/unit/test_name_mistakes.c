@@ -408,7 +408,7 @@ static const struct mistake {
 	{ 40, "-", "qwen3-0.6b", 2, 2, 0, add_adapter, { NULL }, WS_NAME_UNEXPECTED, WS_ERROR, 1,
 	  "model.layers.0.self_attn.q_proj.lora_A.weight",
 	  "a factor of an adapter (LoRA), which is no weight of the model",
-	  "2 names are factors of an adapter, which is no weight of the model" },
+	  "2 names are factors of an adapter that is not merged into the model" },
 	{ 41, "I-11 Dressage#1", "llama-3.1-8b", 2, 2, 0, say_megatron, { NULL },
 	  WS_NAME_UNEXPECTED, WS_ERROR, 6, "decoder.layers.0.self_attention.linear_qkv.weight",
 	  "linear_qkv is a name of the Megatron format, which servers do not load",

@@ -84,6 +84,15 @@ bool ws_input_known(const struct ws_input *in);
 /* Its layout, made now if it was not needed so far; NULL: see `why`. */
 const struct ws_layout *ws_input_layout(struct ws_input *in);
 
+/* Opens the reference that was found for another server than the first. False: it is not used, and
+ * why (n bytes) says so; "": none was found. */
+bool ws_input_open_found(const struct ws_input *in, const struct ws_input_found *found,
+                         struct ws_reference *out, char *why, size_t n);
+/* Globs choose among the names that are sent. WS_EUSAGE: one matches only names that tensors have in
+ * the source, and have no more, because a reference has others. option: "include" */
+int ws_input_check_globs(const struct ws_input *in, const char *option, const char *const *globs,
+                         size_t n, struct ws_err *err);
+
 /* Reports the work of an input's transform so far. */
 void ws_transform_report(const struct ws_transform *t, struct ws_transform_report *out);
 /* Checks that every adapter changes a tensor that is sent; else WS_EINPUT names the adapter. */

@@ -26,6 +26,7 @@ struct ws_name_check_target {
 	const char *unused;                    /* as info.path_unused */
 	char unlisted[256];                    /* why there is no listing */
 	char start[1024];                      /* start_path; "": not known */
+	struct ws_input_found found;           /* the reference of this server */
 	char model_type[64], architecture[96]; /* from the server's config.json; "": unknown */
 	bool dtype_told;                       /* the server says what its weights are kept in */
 	bool keeps_anything;                   /* wsync-endpoint without a model: takes any name */
