@@ -160,6 +160,10 @@ void ui_text_names(struct ui *ui, const struct ws_ev_names *n)
 		if (f->groups[i].severity != WS_NOTE || ui->notes || ui->verbose)
 			print_group(ui, f, &f->groups[i]);
 	print_related(ui, a);
+	if (*a->unused && (ui->notes || ui->verbose)) {
+		ui_head(ui, UI_PLAIN, "names");
+		puts(ui_text(ui_words(a->unused)));
+	}
 	if (f->errors || f->warnings || ui->notes || ui->verbose)
 		print_verdict(ui, n);
 }
@@ -227,6 +231,7 @@ void ui_json_name_check(struct ws_jw *w, const struct ws_name_check_run *a)
 	ws_jw_bool(w, "own_config", a->own_config);
 	ui_json_words(w, "why", a->why);
 	ui_json_text(w, "against", a->against);
+	ui_json_text(w, "unused", a->unused);
 	ui_json_text(w, "family", a->family);
 	ws_jw_array(w, "related");
 	for (size_t i = 0; i < a->n_related; i++) {

@@ -152,14 +152,15 @@ bool ws_is_permuted(struct ws_search *s)
 		const struct ws_text remedy = ws_textf(
 			"{map} FILE with: rename **.%.*s{a}.{b}%.200s -> **.%.*s{b}.{a}%.200s",
 			(int)(p - before), before, rest, (int)(p - before), before, rest);
-		const struct ws_text shared = ws_textf("names have a number and a word in the other "
-		                                       "order, like %.300s%s",
-		                                       ws_text_kind(name).s, ws_also_sent(&finding));
+		const char *also = ws_also_sent(&finding);
+		const struct ws_text shared = ws_textf(
+			"names have a number and a word in the other order, like %.300s%s",
+			ws_text_kind(name).s, also);
 		finding.near = other;
 		finding.shared = shared.s;
 		finding.remedy = remedy.s;
-		ws_report_add(s->c->report, &finding, "has a number and a word in the other order%s",
-		              ws_also_sent(&finding));
+		ws_report_add(s->c->report, &finding,
+		              "has a number and a word in the other order%s", also);
 		return true;
 	}
 	return false;

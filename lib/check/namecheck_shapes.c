@@ -169,7 +169,7 @@ static bool is_tensor_scale(const struct ws_part *p)
 static bool fits(const struct ws_item *i, const struct ws_part *p)
 {
 	return ws_dims_equal(i->n_dims, i->dims, p->n_dims, p->dims) ||
-	       (is_tensor_scale(p) && i->n_dims == 0);
+	       (ws_ends_with(p->name, "scale") && ws_part_fits(p, i->n_dims, i->dims));
 }
 
 /* There is one scale for each block of the weight, ragged edges included. */

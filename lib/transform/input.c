@@ -199,8 +199,7 @@ static int ask_rules(struct ws_input *in, struct ws_err *err)
 	for (size_t i = 0; !contradicts && i < like->n; i++) {
 		const struct ws_tensor *t = &like->tensors[i];
 		const struct ws_part *p = ws_layout_find_part(l, t->name);
-		contradicts = p ? p->n_dims != t->n_dims ||
-		                          memcmp(p->dims, t->dims, t->n_dims * sizeof *t->dims) :
+		contradicts = p ? !ws_part_fits(p, t->n_dims, t->dims) :
 		                  !ws_layout_skips(l, t->name) && !ws_tensor_is_leftover(t);
 		needed += p && !p->optional;
 	}

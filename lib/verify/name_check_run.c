@@ -497,7 +497,10 @@ static int compare_with(const struct ws_name_check_run_opts *o,
 		return skip_composed(check, foreign, out);
 	if (compare_known(o, t, check, foreign, unknown, out, err))
 		return -1;
-	return like && !out->found.errors ? compare_like(o, like, check, out, err) : 0;
+	/* The tensors of a transform are not those of a checkpoint. */
+	return like && !out->found.errors && !o->input->transform ?
+	               compare_like(o, like, check, out, err) :
+	               0;
 }
 
 /* Names are related to the reference of the first server that has one. Another server that was
@@ -508,11 +511,11 @@ static int compare(const struct ws_name_check_run_opts *o, const struct ws_name_
 {
 	struct ws_reference own = { .n = 0 }, *like = reference_of(o->input, t);
 	char why[512] = "";
-	const bool opened = !like && ws_input_open_found(o->input, &t->found, &own, why, sizeof why);
+	const bool opened =
+		!like && ws_input_open_found(o->input, &t->found, &own, why, sizeof why);
 	const int rc = compare_with(o, t, opened ? &own : like, check, unknown, out, err);
-	if (!rc && *why && !out->checked)
-		snprintf(out->why + strlen(out->why), sizeof out->why - strlen(out->why), "; %.300s",
-		         why);
+	if (*why)
+		snprintf(out->unused, sizeof out->unused, "%s", why);
 	ws_reference_close(&own);
 	return rc;
 }
@@ -540,12 +543,12 @@ static bool is_other_source(const struct ws_input *in, char *dst, size_t n)
 }
 
 /* A reference that was found and is not used is told. */
-static void add_unused(const struct ws_input *in, struct ws_name_check_run *out)
+static void add_unused(struct ws_name_check_run *out)
 {
 	const size_t used = strlen(out->why);
-	if (*in->like_unused && !out->checked)
+	if (*out->unused && !out->checked)
 		snprintf(out->why + used, sizeof out->why - used, "%s%.300s", used ? "; " : "",
-		         in->like_unused);
+		         out->unused);
 }
 
 int ws_name_check_run(const struct ws_name_check_run_opts *o, const struct ws_name_check_target *t,
@@ -564,7 +567,7 @@ int ws_name_check_run(const struct ws_name_check_run_opts *o, const struct ws_na
 	snprintf(out->family, sizeof out->family, "%s",
 	         ws_family_name(family ? family : ws_namemap_generic(o->input->map)));
 	char model[768];
-	struct ws_server_fact facts[4];
+	struct ws_server_fact facts[3];
 	struct ws_namecheck_opts check = {
 		.facts = facts,
 		.n_facts = find_facts(o, t, family, model, sizeof model, facts),
@@ -592,14 +595,12 @@ int ws_name_check_run(const struct ws_name_check_run_opts *o, const struct ws_na
 	if (is_other_source(o->input, other, sizeof other))
 		facts[check.n_facts++] = (struct ws_server_fact){
 			WS_WARN, "architectures", other, "{like} names another" };
-	if (*o->input->like_unused)
-		facts[check.n_facts++] = (struct ws_server_fact){
-			WS_NOTE, "reference", o->input->like_unused, "{like} names another" };
+	snprintf(out->unused, sizeof out->unused, "%s", o->input->like_unused);
 	if (same ? compare_same(o, &check, out, err) : compare(o, t, &check, unknown, out, err)) {
 		ws_name_check_run_free(out);
 		return -1;
 	}
-	add_unused(o->input, out);
+	add_unused(out);
 	return 0;
 }
 
@@ -649,6 +650,7 @@ void ws_name_check_run_add(struct ws_name_check_run *sum, const struct ws_name_c
 		sum->layered = one->layered;
 		sum->by_list = one->by_list;
 		sum->by_reference = one->by_reference;
+		memcpy(sum->unused, one->unused, sizeof sum->unused);
 		memcpy(sum->why, one->why, sizeof sum->why);
 		memcpy(sum->against, one->against, sizeof sum->against);
 		memcpy(sum->family, one->family, sizeof sum->family);

@@ -288,7 +288,9 @@ LENT(rows_of_a_tensor_know_their_place)
 	struct ws_piece piece = {
 		.source = s, .from = one, .at = 8, .dims = { 2, 8 }, .strides = { 8, 1 }
 	};
-	const struct ws_view view = { .axis = 0, .pieces = &piece, .n_pieces = 1 };
+	const struct ws_view view = {
+		.n_dims = 2, .dims = { 2, 8 }, .axis = 0, .pieces = &piece, .n_pieces = 1
+	};
 	const struct ws_item rows = { .name = "rows", .dtype = WS_DTYPE_BF16, .n_dims = 2,
 		                      .dims = { 2, 8 }, .bytes = 32, .source = s, .from = one,
 		                      .view = &view };

@@ -140,6 +140,8 @@ static bool make_sample(struct sample *s, int64_t most_elements)
 	}
 	if (!ws_dtype_bytes(item->dtype, n, item->dims, &item->bytes))
 		return false;
+	s->view.n_dims = n;
+	memcpy(s->view.dims, item->dims, sizeof s->view.dims);
 	item->source = source;
 	item->from = &s->tensors[0];
 	return item->bytes <= (uint64_t)most_elements * 8;
@@ -297,7 +299,8 @@ SCRATCH_TEST(large_views_are_what_their_elements_are)
 /* An item of one piece: rows by cols, each step so many elements. */
 static void make_plane(struct sample *s, int64_t rows, int64_t cols, int64_t row, int64_t col)
 {
-	*s = (struct sample){ .view = { .pieces = s->pieces, .n_pieces = 1 }, .size = 2 };
+	*s = (struct sample){ .view = { .n_dims = 2, .dims = { rows, cols },
+		                        .pieces = s->pieces, .n_pieces = 1 }, .size = 2 };
 	s->tensors[0] = (struct ws_tensor){ .name = "x", .dtype = WS_DTYPE_BF16, .offset = 128,
 		                            .bytes = FILE_BYTES - 128 };
 	s->pieces[0] = (struct ws_piece){ .source = source, .from = s->tensors,

@@ -88,8 +88,8 @@ const struct ws_layout *ws_input_layout(struct ws_input *in);
  * why (n bytes) says so; "": none was found. */
 bool ws_input_open_found(const struct ws_input *in, const struct ws_input_found *found,
                          struct ws_reference *out, char *why, size_t n);
-/* Globs choose among the names that are sent. WS_EUSAGE: one matches only names that tensors have in
- * the source, and have no more, because a reference has others. option: "include" */
+/* Globs choose among the names that are sent. WS_EUSAGE: one matches only names that tensors have
+ * in the source, and have no more, because a reference has others. option: "include" */
 int ws_input_check_globs(const struct ws_input *in, const char *option, const char *const *globs,
                          size_t n, struct ws_err *err);
 

@@ -120,6 +120,8 @@ struct ws_layout_like {
  * has. */
 int ws_layout_like(const struct ws_layout_like *like, struct ws_layout **out, struct ws_err *err);
 bool ws_layout_is_like(const struct ws_layout *l);
+/* Is that the shape of the part? One number may be a scalar. */
+bool ws_part_fits(const struct ws_part *p, unsigned n_dims, const int64_t *dims);
 /* Is it of a layer of the text model with this number, or a higher one? */
 bool ws_layer_is_behind(const char *name, int64_t layers);
 /* Does a loader do without it, whatever the model (a mask, a scale of the KV cache)? */

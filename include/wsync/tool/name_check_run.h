@@ -111,6 +111,7 @@ struct ws_name_check_run {
 	bool by_reference; /* checked: with a checkpoint that the server can be started from */
 	bool layered; /* the family is known, and the names were compared with its layers */
 	char why[640];      /* why not checked: "no config.json, and ..." */
+	char unused[512];   /* why a reference that was found was not used; "" */
 	char against[1536]; /* "qwen3 at tp 2 by ckpt/config.json" */
 	char family[64];    /* "generic": unknown */
 	struct ws_findings found;

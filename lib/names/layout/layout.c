@@ -335,6 +335,13 @@ const struct ws_alias *ws_layout_find_alias(const struct ws_layout *l, const cha
 	return ws_names_nth(&l->alias_names, name, i);
 }
 
+bool ws_part_fits(const struct ws_part *p, unsigned n_dims, const int64_t *dims)
+{
+	const bool one = n_dims < 2 && p->n_dims < 2 && (!n_dims || dims[0] == 1) &&
+	                 (!p->n_dims || p->dims[0] == 1);
+	return one || (n_dims == p->n_dims && !memcmp(p->dims, dims, n_dims * sizeof *dims));
+}
+
 const char *ws_layout_rule(const struct ws_layout *l, uint32_t rule)
 {
 	return rule < l->n_rules ? l->rules[rule] : "";
