@@ -4,6 +4,7 @@
 
 #include "wsync/tool/str.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -308,11 +309,33 @@ static struct ws_reference *reference_of(struct ws_input *in, const struct ws_na
 	return in->like.n && its ? &in->like : NULL;
 }
 
+/* The first size that the server's config.json and that of the reference give otherwise; NULL. */
+static const char *other_size(const struct ws_reference *like, const struct ws_name_check_target *t,
+                              int64_t *its, int64_t *servers)
+{
+	static const char *const sizes[] = { "num_hidden_layers", "hidden_size", "vocab_size",
+		                             "intermediate_size", "num_attention_heads",
+		                             "num_key_value_heads", "num_experts",
+		                             "n_routed_experts", "num_local_experts" };
+	for (size_t i = 0; like->config && t->config && i < sizeof sizes / sizeof *sizes; i++)
+		if (ws_config_int(like->config, sizes[i], its) &&
+		    ws_config_int(t->config, sizes[i], servers) && *its != *servers)
+			return sizes[i];
+	return NULL;
+}
+
 static int refuse_other(const struct ws_reference *like, const struct ws_name_check_target *t,
                         struct ws_err *err)
 {
-	ws_err_set(err, WS_EINPUT, "%s is of %.90s, and the server runs %.90s", like->name,
-	           ws_config_architecture(like->config), t->architecture);
+	int64_t its, servers;
+	const char *size = other_size(like, t, &its, &servers);
+	if (size)
+		ws_err_set(err, WS_EINPUT, "%s has %s %" PRId64 ", and the server was started from "
+		           "%.300s, which has %" PRId64, like->name, size, its,
+		           ws_config_path(t->config), servers);
+	else
+		ws_err_set(err, WS_EINPUT, "%s is of %.90s, and the server runs %.90s", like->name,
+		           ws_config_architecture(like->config), t->architecture);
 	ws_err_hint(err, "{like} names a checkpoint that the server can be started from");
 	return ws_err_where(err, NULL, t->url);
 }
@@ -320,6 +343,9 @@ static int refuse_other(const struct ws_reference *like, const struct ws_name_ch
 static bool is_other(const struct ws_reference *like, const struct ws_name_check_target *t)
 {
 	const char *own = like->config ? ws_config_architecture(like->config) : "";
+	int64_t its, servers;
+	if (other_size(like, t, &its, &servers))
+		return true;
 	return *own && *t->architecture && strcmp(own, t->architecture) != 0 &&
 	       strcmp(ws_config_text_architecture(like->config), t->architecture) != 0;
 }
@@ -520,12 +546,13 @@ static int compare(const struct ws_name_check_run_opts *o, const struct ws_name_
 	return rc;
 }
 
-/* The source has the tensors of the reference, all of which are sent, and no list contradicts. */
+/* The source has the tensors of the reference, all of them are sent, and the server shows nothing
+ * of itself that has to be compared too. */
 static bool is_same(const struct ws_name_check_run_opts *o, const struct ws_name_check_target *t)
 {
 	const struct ws_reference *like = reference_of(o->input, t);
-	return like && o->input->same && !o->n_include && !o->n_exclude && !o->elsewhere &&
-	       !*t->listed && !is_other(like, t);
+	return like && o->input->same && !t->config && !o->n_include && !o->n_exclude &&
+	       !o->elsewhere && !*t->listed && !is_other(like, t);
 }
 
 /* The same names and sizes can be those of two models. */

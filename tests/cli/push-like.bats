@@ -69,6 +69,10 @@ no_rules() {
 	try wsync-push src -e "$url" --like foo
 	expect_status 3
 	err_has "foo is of FooForCausalLM, and the server runs LlamaForCausalLM"
+	cp -r base small
+	sed -i 's/"intermediate_size": 128/"intermediate_size": 96/' small/config.json
+	try wsync-push small -e "$url" --like small
+	expect_status 3
 	try wsync-push src -e "$url" --like nowhere
 	expect_status 3
 	err_has nowhere
