@@ -157,10 +157,11 @@ static int make_layouts(struct ws_input *in, const struct ws_input_opts *o, stru
 
 /* ---- reference ---- */
 
-/* A server reports the text model's architecture, or the whole model's. */
-static bool is_other(const struct ws_config *c, const char *architecture)
+bool ws_input_is_other(const struct ws_config *c, const char *architecture, const char *model_type)
 {
-	return c && *architecture && *ws_config_architecture(c) &&
+	const bool same_type = *model_type && (!strcmp(model_type, ws_config_model_type(c)) ||
+	                                       !strcmp(model_type, ws_config_text_model_type(c)));
+	return !same_type && *architecture && *ws_config_architecture(c) &&
 	       strcmp(architecture, ws_config_architecture(c)) != 0 &&
 	       strcmp(architecture, ws_config_text_architecture(c)) != 0;
 }
@@ -247,7 +248,8 @@ static void open_found(struct ws_input *in, const struct ws_input_found *found)
 	if (ws_reference_open(found->path, ws_namemap_generic(in->map), &in->like, &why) ||
 	    ask_rules(in, &why)) {
 		leave_found(in, found->path, why.msg);
-	} else if (is_other(in->like.config, found->architecture)) {
+	} else if (in->like.config && ws_input_is_other(in->like.config, found->architecture,
+	                                                found->model_type)) {
 		snprintf(text, sizeof text, "it is of %.90s, and the server runs %.90s",
 		         ws_config_architecture(in->like.config), found->architecture);
 		leave_found(in, found->path, text);

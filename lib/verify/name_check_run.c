@@ -342,12 +342,9 @@ static int refuse_other(const struct ws_reference *like, const struct ws_name_ch
 
 static bool is_other(const struct ws_reference *like, const struct ws_name_check_target *t)
 {
-	const char *own = like->config ? ws_config_architecture(like->config) : "";
 	int64_t its, servers;
-	if (other_size(like, t, &its, &servers))
-		return true;
-	return *own && *t->architecture && strcmp(own, t->architecture) != 0 &&
-	       strcmp(ws_config_text_architecture(like->config), t->architecture) != 0;
+	return like->config && (other_size(like, t, &its, &servers) ||
+	                        ws_input_is_other(like->config, t->architecture, t->model_type));
 }
 
 static size_t count_shapes(const struct ws_findings *f)

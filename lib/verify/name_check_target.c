@@ -35,6 +35,7 @@ void ws_name_check_reference(const struct ws_endpoint_info *info, struct ws_inpu
 	*out = (struct ws_input_found){ .started = started(info) };
 	memcpy(out->of, info->start_path, sizeof out->of);
 	memcpy(out->architecture, info->architecture, sizeof out->architecture);
+	memcpy(out->model_type, info->model_type, sizeof out->model_type);
 	if (info->path_unused || info->keeps_anything)
 		return;
 	const bool cached = info->start_path[0] != '/';

@@ -409,6 +409,19 @@ static struct ws_input open_found(const char *path, const char *architecture, in
 	return in;
 }
 
+/* Until the next call. */
+static const struct ws_config *in_config(const char *architecture, const char *type)
+{
+	static struct ws_config *c;
+	char text[128];
+	struct ws_err err = WS_ERR_INIT;
+	ws_config_free(c);
+	snprintf(text, sizeof text, "{\"architectures\":[\"%s\"],\"model_type\":\"%s\"}",
+	         architecture, type);
+	assert_ok(ws_config_parse(text, strlen(text), "config", &c, &err), &err);
+	return c;
+}
+
 static void expect_unused(const char *path, const char *architecture, int64_t started,
                           const char *why)
 {
@@ -430,6 +443,8 @@ SCRATCH_TEST(a_found_reference_is_used_only_if_it_can_be_the_servers)
 	assert_string_equal(in.like_unused, "");
 	ws_input_close(&in);
 	expect_unused("ref", "B", 0, "is of A, and the server runs B");
+	assert_true(ws_input_is_other(in_config("A", "a"), "B", ""));
+	assert_false(ws_input_is_other(in_config("A", "a"), "B", "a"));
 	expect_unused("ref", "A", 1, "changed since the server's start");
 	expect_unused("half", "", 0, "has no layer 2");
 	expect_unused("same", "", 0, "is the source itself");

@@ -34,7 +34,7 @@ struct ws_input_opts {
 		int64_t started;    /* ns since 1970; 0: not known */
 		int64_t seen;       /* it ran at that time, by the record of a push; 0: not known */
 		bool cached;        /* by its name on a hub: nobody changes these files */
-		char architecture[96]; /* that the server runs; "": not told */
+		char architecture[96], model_type[64]; /* that the server runs; "": not told */
 	} found;
 	unsigned sharded_tp, sharded_ep; /* sizes of the ranks that saved it; 0: whole */
 	const struct ws_memory_ops *memory; /* as in ws_source_opts, also cancel */
@@ -84,6 +84,10 @@ bool ws_input_known(const struct ws_input *in);
 /* Its layout, made now if it was not needed so far; NULL: see `why`. */
 const struct ws_layout *ws_input_layout(struct ws_input *in);
 
+/* Does a server that tells this run another model than that of the config? It may tell the text
+ * model, or an architecture in the place of the config's (SGLang 0.5.23 runs Olmo 3 as
+ * Olmo2ForCausalLM). "": it does not tell. */
+bool ws_input_is_other(const struct ws_config *c, const char *architecture, const char *model_type);
 /* Opens the reference that was found for another server than the first. False: it is not used, and
  * why (n bytes) says so; "": none was found. */
 bool ws_input_open_found(const struct ws_input *in, const struct ws_input_found *found,

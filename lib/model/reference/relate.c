@@ -251,6 +251,7 @@ static const char *const words[][2] = {
 	{ ".router.layer.weight", ".router.weight" },
 	{ ".block_sparse_moe.gate.weight", ".block_sparse_moe.router.weight" },
 	{ ".attention_sink_bias", ".sinks" },
+	{ ".mlp.moe_statics.", ".mlp.gate.moe_statics." },
 };
 enum { N_WORDS = sizeof words / sizeof *words };
 
@@ -534,7 +535,7 @@ static void measure(struct relating *g, struct swap *s)
  * a single tensor, beside other rules. */
 static bool is_spelling(const struct relating *g, const struct swap *s)
 {
-	if (s->kinds > 1 || s->tensors > 1)
+	if (s->kinds > 1 || s->tensors > 1 || (s->kinds && !*s->from && !*s->to)) /* of words */
 		return true;
 	return s->kinds && g->chosen.n && (!*s->from || !*s->to);
 }
