@@ -270,6 +270,10 @@ char *ws_printable(char *dst, size_t n, const char *s, size_t len)
 {
 	size_t out = 0;
 	for (size_t i = 0; i < len && n;) {
+		if (s[i] >= ' ' && s[i] <= '~' && out + 1 < n) { /* nearly all text */
+			dst[out++] = s[i++];
+			continue;
+		}
 		const size_t step = ws_utf8_step(s + i, len - i);
 		const bool bad = step == 0 || !ws_utf8_is_shown(s + i, step);
 		const size_t put = bad ? 1 : step;

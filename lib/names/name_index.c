@@ -39,6 +39,39 @@ static int find_twice(const struct ws_names *names, size_t twice[2])
 	return first != SIZE_MAX;
 }
 
+static size_t bucket_of(uint64_t hash, size_t n)
+{
+	return (size_t)((unsigned __int128)hash * n >> 64);
+}
+
+/* Hashes are spread evenly: as many buckets as entries leave few of them to be compared. */
+static int sort(struct ws_names *names)
+{
+	const size_t n = names->n;
+	size_t *end = calloc(n + 1, sizeof *end);
+	struct ws_name_entry *sorted = calloc(n ? n : 1, sizeof *sorted);
+	if (!end || !sorted) {
+		free(end);
+		free(sorted);
+		return -1;
+	}
+	for (size_t i = 0; i < n; i++)
+		end[bucket_of(names->entries[i].hash, n)]++;
+	for (size_t b = 0, sum = 0; b <= n; b++) {
+		sum += end[b];
+		end[b] = sum - end[b]; /* its first entry, then behind those that were moved */
+	}
+	for (size_t i = 0; i < n; i++)
+		sorted[end[bucket_of(names->entries[i].hash, n)]++] = names->entries[i];
+	free(names->entries);
+	names->entries = sorted;
+	for (size_t b = 0, first = 0; b < n; first = end[b++])
+		if (end[b] - first > 1)
+			qsort_r(sorted + first, end[b] - first, sizeof *sorted, by_hash, names);
+	free(end);
+	return 0;
+}
+
 int ws_names_init(struct ws_names *names, const void *array, size_t stride, size_t n,
                   size_t twice[2], struct ws_err *err)
 {
@@ -50,7 +83,10 @@ int ws_names_init(struct ws_names *names, const void *array, size_t stride, size
 		const char *name = name_at(names, i);
 		e[i] = (struct ws_name_entry){ ws_hash64(name, strlen(name)), i };
 	}
-	qsort_r(e, n, sizeof *e, by_hash, names);
+	if (sort(names)) {
+		ws_names_fini(names);
+		return ws_oom(err);
+	}
 	return find_twice(names, twice);
 }
 
@@ -73,7 +109,7 @@ static bool is_before(const struct ws_names *names, size_t i, uint64_t hash, con
  * search. */
 static size_t lower_bound(const struct ws_names *names, uint64_t hash, const char *name)
 {
-	const size_t guess = (size_t)((unsigned __int128)hash * names->n >> 64);
+	const size_t guess = bucket_of(hash, names->n);
 	size_t lo = 0, hi = names->n, step = 1;
 	if (guess < hi && is_before(names, guess, hash, name)) {
 		for (lo = guess + 1; step < hi - lo && is_before(names, lo + step, hash, name);

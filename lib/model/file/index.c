@@ -40,14 +40,16 @@ static int check_shard(const struct ws_scan *s, const char *name, const char *sh
 static int read_weight_map(struct ws_scan *s, struct ws_index *index)
 {
 	size_t n = 0, cap = 0;
+	const char *last = NULL; /* tensors of a shard are usually together */
 	int more;
 	if (ws_scan_open(s, '{', "weight_map"))
 		return -1;
 	while ((more = ws_scan_next(s, '}', &n)) > 0) {
 		char *name, *shard;
 		if (ws_scan_key(s, &name) || ws_scan_string(s, "shard in weight_map", &shard) ||
-		    check_shard(s, name, shard))
+		    ((!last || strcmp(shard, last)) && check_shard(s, name, shard)))
 			return -1;
+		last = shard;
 		struct ws_index_entry *p =
 			ws_entry_grow(index->entries, index->n_entries, &cap, sizeof *p);
 		if (!p)
@@ -68,11 +70,12 @@ static int list_shards(const struct ws_scan *s, struct ws_index *index)
 	index->shards = calloc(index->n_entries, sizeof *index->shards);
 	if (!index->shards)
 		return ws_oom(s->err);
+	size_t all = 0, n = 0;
 	for (size_t i = 0; i < index->n_entries; i++)
-		index->shards[i] = index->entries[i].shard;
-	qsort(index->shards, index->n_entries, sizeof *index->shards, by_text);
-	size_t n = 0;
-	for (size_t i = 0; i < index->n_entries; i++)
+		if (all == 0 || strcmp(index->shards[all - 1], index->entries[i].shard) != 0)
+			index->shards[all++] = index->entries[i].shard;
+	qsort(index->shards, all, sizeof *index->shards, by_text);
+	for (size_t i = 0; i < all; i++)
 		if (n == 0 || strcmp(index->shards[n - 1], index->shards[i]) != 0)
 			index->shards[n++] = index->shards[i];
 	index->n_shards = n;
