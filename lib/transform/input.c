@@ -179,8 +179,23 @@ static bool is_ruled(const struct ws_input *in)
 	return in->layout && is_covered(in);
 }
 
+enum { MOST_LAYERS = 4096 };
+
+/* The first number in a name; MOST_LAYERS: none. */
+static size_t layer_of(const char *name)
+{
+	for (const char *p = name; *p; p += strcspn(p, "."), p += *p == '.') {
+		const size_t n = strspn(p, "0123456789");
+		const long long layer = n && n < 5 && n == strcspn(p, ".") ? atoll(p) : MOST_LAYERS;
+		if (layer < MOST_LAYERS)
+			return (size_t)layer;
+	}
+	return MOST_LAYERS;
+}
+
 /* A reference that has what the rules do not know makes them wrong for this model: its config.json
- * contradicts it, or the family has changed. One that only lacks what they need is not whole. */
+ * contradicts it, or the family has changed. What it lacks of their tensors is excused only in a
+ * layer that has others instead; else it is not whole. */
 static int ask_rules(struct ws_input *in, struct ws_err *err)
 {
 	const struct ws_layout_opts opts = { .tp = 1, .ep = 1 };
@@ -197,18 +212,25 @@ static int ask_rules(struct ws_input *in, struct ws_err *err)
 	if (!family || !ws_family_has_params(family) ||
 	    ws_layout_make(family, like->config, &opts, &l, NULL))
 		return 0;
-	for (size_t i = 0; !contradicts && i < like->n; i++) {
+	bool other[MOST_LAYERS + 1] = { false }; /* layers with names that the rules do not know */
+	for (size_t i = 0; i < like->n; i++) {
 		const struct ws_tensor *t = &like->tensors[i];
 		const struct ws_part *p = ws_layout_find_part(l, t->name);
-		contradicts = p ? !ws_part_fits(p, t->n_dims, t->dims) :
-		                  !ws_layout_skips(l, t->name) && !ws_tensor_is_leftover(t);
+		const bool unknown =
+			!p && !ws_layout_skips(l, t->name) && !ws_tensor_is_leftover(t);
+		contradicts |= unknown || (p && !ws_part_fits(p, t->n_dims, t->dims));
+		other[layer_of(t->name)] |= unknown;
 		needed += p && !p->optional;
 	}
-	for (size_t i = 0; !contradicts && i < ws_layout_part_count(l); i++)
+	other[MOST_LAYERS] = false;
+	for (size_t i = 0; i < ws_layout_part_count(l); i++)
 		needed -= !ws_layout_part(l, i)->optional;
-	for (size_t i = 0; needed && !contradicts && !lacking && i < ws_layout_part_count(l); i++) {
+	for (size_t i = 0; needed && !lacking && i < ws_layout_part_count(l); i++) {
 		const struct ws_part *p = ws_layout_part(l, i);
-		lacking = p->optional || ws_reference_has(like, p->name) ? NULL : p->name;
+		lacking = p->optional || other[layer_of(p->name)] ||
+		                          ws_reference_has(like, p->name) ?
+		                  NULL :
+		                  p->name;
 	}
 	in->unruled = contradicts && family == in->family;
 	if (lacking)

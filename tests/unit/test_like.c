@@ -363,6 +363,15 @@ SCRATCH_TEST(what_is_no_reference_is_refused_by_name)
 	            "\"hidden_size\":2,\"vocab_size\":4,\"num_hidden_layers\":1,"
 	            "\"num_attention_heads\":1,\"num_key_value_heads\":1,\"intermediate_size\":2}");
 	expect_refused("llama", "which llama needs");
+	put_tensors("headed", (const struct entry[]){
+		{ "v_head.weight", "[2]", 2 }, { "model.embed_tokens.weight", "[4,2]", 8 },
+		{ "model.layers.0.input_layernorm.weight", "[2]", 2 },
+		{ "model.layers.0.q_norm.weight", "[2]", 2 }, { NULL, NULL, 0 } },
+	            "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\","
+	            "\"hidden_size\":2,\"vocab_size\":4,\"num_hidden_layers\":1,"
+	            "\"num_attention_heads\":1,\"num_key_value_heads\":1,"
+	            "\"intermediate_size\":2}");
+	expect_refused("headed", "model.norm.weight, which llama needs");
 	put_text("names.txt", "model.layers.0.a.weight\n");
 	expect_refused("names.txt", "has no dtype and shape");
 	put_text("bad.index.json", "{\"weight_map\": {\"a\": \"../x.safetensors\"}}");

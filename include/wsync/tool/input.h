@@ -33,7 +33,7 @@ struct ws_input_opts {
 		char name[640];     /* for people */
 		int64_t started;    /* ns since 1970; 0: not known */
 		int64_t seen;       /* it ran at that time, by the record of a push; 0: not known */
-		bool cached;        /* by its name on a hub: nobody changes these files */
+		bool cached;        /* by its name on a hub: these files never change */
 		char architecture[96], model_type[64]; /* that the server runs; "": not told */
 	} found;
 	unsigned sharded_tp, sharded_ep; /* sizes of the ranks that saved it; 0: whole */

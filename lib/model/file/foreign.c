@@ -404,7 +404,7 @@ static void end_search(struct search *s)
 	free(s->weak.file);
 }
 
-/* ---- what is said ---- */
+/* ---- messages ---- */
 
 static int hint_remedy(const struct kind *k, const char *dir, struct ws_err *err)
 {

@@ -542,7 +542,7 @@ const char *ws_layout_join_part(const struct ws_part *whole, size_t i, char *dst
 	return NULL;
 }
 
-/* The place of the segment at p among the parts; -1: it is none of them. */
+/* The index of the segment at p among the parts; -1: it is not a part. */
 static int place_of(const struct fusion *f, const char *p)
 {
 	for (size_t k = 0; k < count_parts(f); k++)
